@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -33,8 +33,8 @@ class Files:
         self.mapping = mapping()
         self.files = files
 
-    def read(self, uri: str) -> bytes:
-        return self.files[uri]
+    def read_many(self, uris: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        return ((uri, self.files[uri]) for uri in uris)
 
     def read_bounded(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
         return ((uri, self.files[uri]) for uri in sizes)
@@ -78,6 +78,15 @@ def test_a_file_with_two_names_on_main_is_refused() -> None:
 @pytest.mark.parametrize(("old", "new", "name"), [(1, 2, PROMOTED), (2, 1, ORIGINAL)])
 def test_the_name_that_is_live_decides(old: int, new: int, name: str) -> None:
     assert parent(table({"status": old}, {"status": new})).data_files({PROMOTED}) == {PROMOTED: name}
+
+
+def test_a_file_that_the_parent_deleted_has_its_name_still() -> None:
+    files = table({"status": 2}, {"status": 0})
+    files |= {NEW: manifest("s3://us-bucket/t/b.parquet"), SERVED: manifest("s3://eu-bucket/replica/us/t/b.parquet")}
+    for uri, second in ((LIST, NEW), (SERVED_LIST, SERVED)):
+        rows = [manifest_row(path, len(files[path]), sequence_number=7) for path in (OLD, second)]
+        files[uri] = avro_file(manifest_list_schema(2), rows)
+    assert parent(files).data_files({PROMOTED}) == {PROMOTED: PROMOTED}
 
 
 @pytest.mark.parametrize(("number", "name"), [(3, PROMOTED), (4, ORIGINAL)])
@@ -124,7 +133,7 @@ def test_what_is_served_is_held_against_main(uri: str, data: bytes, error: type[
     opened = parent(files)
     files[uri] = data
     with pytest.raises(error):
-        list(opened.live_entries(opened.manifests[SERVED]))
+        list(opened.live_entries([opened.manifests[SERVED]]))
 
 
 @pytest.mark.parametrize("change", [{"sequence_number": 8}, {"added_files_count": 5}, {"manifest_path": OLD + "x"}])

@@ -65,15 +65,15 @@ def test_a_parent_that_main_has_not_is_stale(near: NearCatalog) -> None:
 
 def test_a_parent_that_is_not_served_here_is_stale(world: World, near: NearCatalog) -> None:
     snapshot = near.capture(T, lambda table: table.append(rows(a=7)))
-    before = world.writer.load_table(T)
-    before.append(rows(e=5))
+    location = world.writer.metadata_location(T)
+    world.writer.load_table(T).append(rows(e=5))
     newer = world.writer.load_table(T)
     try:
         with pytest.raises(StaleBase) as stale:
             near.take_back(T, snapshot | {"parent-snapshot-id": newer.current_snapshot().snapshot_id})
         assert stale.value.status == 409
     finally:
-        world.writer.point(T, before.metadata_location)
+        world.writer.point(T, location)
 
 
 def test_manifests_of_another_parent_are_refused(near: NearCatalog) -> None:
@@ -169,6 +169,36 @@ def test_statistics_that_a_client_makes_up_for_a_kept_file_are_not_taken(near: N
     taken = near.take_back(T, snapshot)
     assert json.dumps(taken.snapshot["summary"]) == before
     assert not any(b"\xff" * 8 in Path(uri.removeprefix("file://")).read_bytes() for uri in taken.replaced)
+
+
+def test_a_cherry_pick_adds_the_source_snapshots_files_by_the_names_of_main(world: World, near: NearCatalog) -> None:
+    """PyIceberg has none: its append is changed to add, once more, what an earlier snapshot added."""
+    first, last = sorted(near.main_metadata(T)["snapshots"], key=lambda one: one["sequence-number"])
+    files = [task.file for task in near.load_table(T).scan().plan_files()]
+    served = next(file for file in files if "part=a" in file.file_path)
+    snapshot = near.capture(T, lambda table: table.append(rows(a=1)))
+
+    def edit(entries: Records) -> None:
+        entries[0]["data_file"] |= {"file_path": served.file_path, "file_size_in_bytes": served.file_size_in_bytes}
+
+    def of(source: dict[str, Any]) -> dict[str, Any]:
+        return snapshot | {"summary": snapshot["summary"] | {"source-snapshot-id": str(source["snapshot-id"])}}
+
+    edit_entries(snapshot, edit)
+    for refused in (snapshot, of(last)):
+        with pytest.raises(ForeignFile):
+            near.take_back(T, refused)
+    taken = near.take_back(T, of(first))
+    manifest = next(uri for uri in taken.replaced if uri.endswith("-m0.avro"))
+    paths = [one["data_file"]["file_path"] for one in read_avro(manifest)[2]]
+    assert paths == [served.file_path.replace("/eu/replica/us-lake/", "/us/lake/")]
+
+
+def test_a_commit_that_takes_too_much_memory_is_refused_by_the_setting(near: NearCatalog) -> None:
+    snapshot = near.capture(T, lambda table: table.append(rows(a=7)))
+    edit_list(snapshot, lambda listed: new_rows(snapshot, listed)[0].update(existing_files_count=1 << 20))
+    with pytest.raises(BadUpdate, match="plan_bytes"):
+        near.take_back(T, snapshot)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ _COMPARED_FIELDS: Final = (ids.REFERENCED_DATA_FILE, ids.CONTENT_OFFSET, CONTENT
 
 
 class CarriedEntries:
-    """The entries of the parent snapshot that a commit's new manifests keep or delete, each as often as it is live.
+    """The entries of a snapshot that a commit's new manifests keep, delete or add again, each as often as it is live.
 
     Args:
         parent: the parent snapshot.
@@ -34,22 +34,21 @@ class CarriedEntries:
         self._entries: dict[FileKey, list[tuple[int, ParentEntry]]] = defaultdict(list)
         if not keys:
             return
-        for manifest in manifests:
-            for entry in parent.live_entries(manifest):
-                key = (entry.served.path, entry.served.offset)
-                if key in keys:
-                    self._entries[key].append((manifest.main.manifest.partition_spec_id, entry))
+        for manifest, entry in parent.live_entries(manifests):
+            key = (entry.served.path, entry.served.offset)
+            if key in keys:
+                self._entries[key].append((manifest.main.manifest.partition_spec_id, entry))
 
     def take(self, entry: EntryRecord, spec_id: int, claims: SnapshotClaims) -> Values:
         """Return what an entry's file is on `main`, and count it off: it can be kept or deleted once.
 
         Args:
-            entry: kept or deleted, as the client has it.
+            entry: kept, deleted or added again, as the client has it.
             spec_id: the partition spec of its manifest.
             claims: the snapshot that it is for.
 
         Raises:
-            ForeignFile: no such file is live in the parent snapshot's manifests that the commit replaces, or two are.
+            ForeignFile: no such file is live in those manifests, or two are.
             BadUpdate: the client's entry differs from `main`'s.
         """
         candidates = self._entries.get((entry.path, entry.offset), [])
@@ -74,17 +73,22 @@ def _difference(
 ) -> str:
     """Return in what an entry differs from the parent's, "" where it agrees."""
     served = parent.served
-    is_deleted = entry.status == ids.DELETED
+    is_deleted, is_added = entry.status == ids.DELETED, entry.status == ids.ADDED_OR_EXISTING[1]
     agreements = {
-        "sequence number": entry.sequence_number == parent.sequence_number,
-        "file sequence number": entry.file_sequence_number == parent.file_sequence_number,
-        "snapshot": entry.snapshot_id == parent.snapshot_id or (is_deleted and entry.snapshot_id == claims.snapshot_id),
+        "sequence number": is_added or entry.sequence_number == parent.sequence_number,
+        "file sequence number": is_added or entry.file_sequence_number == parent.file_sequence_number,
+        "snapshot": (is_deleted and entry.snapshot_id == claims.snapshot_id)
+        or is_added
+        or entry.snapshot_id == parent.snapshot_id,
         "content": entry.content == served.content,
         "format": entry.file_format == served.file_format,
         "size": entry.size == served.size,
         "number of rows": entry.record_count == served.record_count,
         "partition": spec_id == parent_spec_id and _partition(entry) == _partition(served),
-        "row id": is_deleted or entry.file.get(FIRST_ROW_ID) == parent.first_row_id or entry.content != ids.DATA,
+        "row id": is_deleted
+        or is_added
+        or entry.file.get(FIRST_ROW_ID) == parent.first_row_id
+        or entry.content != ids.DATA,
         "delete": all(
             (entry.file.get(field_id) or None) == (served.file.get(field_id) or None) for field_id in _COMPARED_FIELDS
         ),

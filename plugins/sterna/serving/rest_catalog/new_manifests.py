@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from sterna.config.limits import Limits
-from sterna.errors import BadUpdate
+from sterna.errors import BadUpdate, ForeignFile
 from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests import list_rows
 from sterna.iceberg.manifests.entry_records import CONTENT_SIZE, FIRST_ROW_ID, EntryRecord, ManifestRecords
@@ -23,6 +24,8 @@ _COUNT_FIELDS: Final = {
     EXISTING: (list_rows.EXISTING_FILES, list_rows.EXISTING_ROWS),
     ids.DELETED: (list_rows.DELETED_FILES, list_rows.DELETED_ROWS),
 }
+_ADDED_BYTES: Final = 600
+_CARRIED_BYTES: Final = 4_000  # the entry on `main` and the one that is served, with their statistics
 _CONTENT_NAMES: Final = {b"data": 0, b"deletes": 1}
 
 
@@ -36,6 +39,7 @@ class NamedFiles:
         added_deletes: those that have position deletes or deletion vectors.
         added_data: those that have rows.
         vectors: the deletion vectors of each new Puffin: by offset, how many bytes one has, and its data file.
+        readded: those that are added once more, as a cherry-pick does: the source snapshot's.
         carried: files of the parent snapshot that an entry keeps or deletes.
         referenced: data files that entries of new delete files name.
     """
@@ -45,6 +49,7 @@ class NamedFiles:
     added_deletes: dict[str, None] = field(default_factory=dict)
     added_data: set[str] = field(default_factory=set)
     vectors: dict[str, dict[int, tuple[int | None, str]]] = field(default_factory=dict)
+    readded: set[FileKey] = field(default_factory=set)
     carried: set[FileKey] = field(default_factory=set)
     referenced: set[str] = field(default_factory=set)
 
@@ -74,6 +79,20 @@ def open_manifest(client: ClientFiles, row: ListRow, limits: Limits) -> Manifest
     return records
 
 
+def estimate_memory(rows: Iterable[ListRow]) -> int:
+    """Return about how many bytes it takes to hold new manifests against the parent's, by what their list says."""
+
+    def count(row: ListRow, *field_ids: int) -> int:
+        return sum(max(0, row.values.get(field_id) or 0) for field_id in field_ids)
+
+    return sum(
+        row.manifest.length
+        + _ADDED_BYTES * count(row, list_rows.ADDED_FILES)
+        + _CARRIED_BYTES * count(row, list_rows.EXISTING_FILES, list_rows.DELETED_FILES)
+        for row in rows
+    )
+
+
 def inspect_manifest(
     client: ClientFiles, row: ListRow, claims: SnapshotClaims, limits: Limits, files: NamedFiles
 ) -> None:
@@ -99,6 +118,8 @@ def inspect_manifest(
             files_field, rows_field = _COUNT_FIELDS[entry.status]
             counts[files_field] += 1
             counts[rows_field] += entry.record_count
+            if counts[files_field] > (row.values.get(files_field) or 0):
+                raise BadUpdate(f"the manifest has more files than the list has in field {files_field}", file=uri)
             if entry.status != ids.DELETED:
                 number = entry.sequence_number
                 sequence_numbers.append(claims.sequence_number if number is None else number)
@@ -131,9 +152,15 @@ def _inspect_entry(
     if entry.status != ADDED:
         files.carried.add((entry.path, entry.offset))
         return
-    client.require_content_place(entry.path)
     _require_added_numbers(claims, entry)
     key = (entry.path, entry.offset)
+    try:
+        client.require_content_place(entry.path)
+    except ForeignFile:
+        if claims.source_id is None or entry.content != ids.DATA or key in files.readded:
+            raise
+        files.readded.add(key)
+        return
     if key in files.added_keys or files.added.setdefault(entry.path, entry.size) != entry.size:
         raise BadUpdate("the commit adds a file twice", file=entry.path)
     files.added_keys.add(key)

@@ -7,7 +7,7 @@ names on `main` may have one place here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests import list_rows
 from sterna.iceberg.manifests.entry_records import FIRST_ROW_ID, EntryRecord, ManifestRecords
 from sterna.iceberg.manifests.list_rows import ListRow, ManifestListRows
+from sterna.iceberg.manifests.manifest import read_entries
 from sterna.storage.objects import Objects
 
 FileKey = tuple[str, int | None]
@@ -113,19 +114,33 @@ class ParentFiles:
                 self.ambiguous.add(path)
             self.manifests[path] = ParentManifest(main_row, served_row)
 
-    def live_entries(self, manifest: ParentManifest) -> Iterator[ParentEntry]:
-        """Yield the live entries of a manifest, each as `main` has it and as it is served.
+    def live_entries(self, manifests: Iterable[ParentManifest]) -> Iterator[tuple[ParentManifest, ParentEntry]]:
+        """Yield the live entries of manifests, each as `main` has it and as it is served.
+
+        Several manifests are read at once: those of `main` may be far away.
 
         Raises:
-            SizeDiffers: the manifest isn't as long as its list says.
-            BrokenMetadata: one of the two is broken, or isn't the localized copy of the other.
+            SizeDiffers: a manifest isn't as long as its list says.
+            BrokenMetadata: one is broken, or the one that is served isn't the localized copy of `main`'s.
             ObjectMissing, StoreUnreachable, StoreDenied: one can't be read.
         """
-        main_records, served_records = self._records(manifest.main), self._records(manifest.served)
+        ordered = list(manifests)
+        rows = [row for manifest in ordered for row in (manifest.main, manifest.served)]
+        contents = self._read_rows(rows)
+        for manifest in ordered:
+            main = next(contents)[1]
+            is_copy = manifest.served.manifest.path != manifest.main.manifest.path
+            served = next(contents)[1] if is_copy else main
+            for entry in self._pair_entries(manifest, main, served):
+                yield manifest, entry
+
+    def _pair_entries(self, manifest: ParentManifest, main_data: bytes, served_data: bytes) -> Iterator[ParentEntry]:
         served_uri = manifest.served.manifest.path
+        main_entries = self._records(main_data, manifest.main.manifest.path).entries()
+        served_entries = self._records(served_data, served_uri).entries()
         next_row_id: int | None = manifest.main.values.get(list_rows.FIRST_ROW_ID)
         try:
-            for main, served in zip(main_records.entries(), served_records.entries(), strict=True):
+            for main, served in zip(main_entries, served_entries, strict=True):
                 if main.status == ids.DELETED:
                     continue
                 self._require_same_file(main, served, served_uri)
@@ -147,41 +162,47 @@ class ParentFiles:
             wanted: URIs that this region serves.
 
         Returns:
-            Those that are live in the snapshot.
+            Those that are live in the snapshot, and those that it deleted: a delete may still name one of these, and
+            does no harm.
 
         Raises:
             ForeignFile: two files of `main` are served by one URI.
             SizeDiffers, BrokenMetadata, ObjectMissing, StoreUnreachable, StoreDenied: as `live_entries`.
         """
         names: dict[str, str] = {}
+        deleted: dict[str, str] = {}
         by_path = {path: row for path, row in self.manifests.items() if row.main.manifest.content == ids.DATA}
         for path, paths in self._served_paths(by_path):
             if not wanted & paths:
                 continue
-            for entry in self.live_entries(by_path[path]):
-                served, main = entry.served.path, entry.main.path
-                if served in wanted and names.setdefault(served, main) != main:
+            row = by_path[path].main
+            data = next(self._read_rows([row]))[1]
+            entries = read_entries(data, row.manifest.path, self._mapping.region.limits)
+            columns = (entries.column(name).to_pylist() for name in ("status", "file_path"))
+            for status, main in zip(*columns, strict=True):
+                served = self._mapping.content_uri_or_original(main)
+                if served not in wanted:
+                    continue
+                if (deleted if status == ids.DELETED else names).setdefault(served, main) != main:
                     raise ForeignFile("two files on `main` are served by this name", file=served)
             if len(names) == len(wanted) and not self._is_promoted:
                 break
-        return names
+        return deleted | names
 
     def _served_paths(self, manifests: Mapping[str, ParentManifest]) -> Iterator[tuple[str, set[str]]]:
         """Yield the URI of each manifest that is served, and of the files that it names."""
-        from sterna.iceberg.manifests.manifest import read_entries
-
-        sizes = {path: manifest.served.manifest.length for path, manifest in manifests.items()}
-        for path, data in self._objects.read_bounded(sizes):
-            if isinstance(data, SternaError):
-                raise data
-            entries = read_entries(_require_length(data, manifests[path].served), path, self._mapping.region.limits)
+        for path, data in self._read_rows([manifest.served for manifest in manifests.values()]):
+            entries = read_entries(data, path, self._mapping.region.limits)
             yield path, set(entries.column("file_path").to_pylist())
 
-    def _records(self, row: ListRow) -> ManifestRecords:
-        return ManifestRecords(self._read(row), row.manifest.path, self._mapping.region.limits)
+    def _records(self, data: bytes, uri: str) -> ManifestRecords:
+        return ManifestRecords(data, uri, self._mapping.region.limits)
 
-    def _read(self, row: ListRow) -> bytes:
-        return _require_length(self._objects.read(row.manifest.path), row)
+    def _read_rows(self, rows: Iterable[ListRow]) -> Iterator[tuple[str, bytes]]:
+        """Yield the URI and the content of each manifest, each once, in order."""
+        lengths = {row.manifest.path: row.manifest.length for row in rows}
+        for path, data in self._objects.read_bounded(lengths):
+            yield path, _require_length(_require_content(data), path, lengths[path])
 
     def _require_same_file(self, main: EntryRecord, served: EntryRecord, served_uri: str) -> None:
         if main.content == ids.POSITION_DELETES:
@@ -232,9 +253,11 @@ def open_parent(
     if snapshot_id is None:
         return ParentFiles(objects, version)
     uri = _list_uri(metadata, snapshot_id)
-    data = objects.read(uri)
-    served = _read_served(objects, uri, data, version)
-    return _pair_lists(objects, version, (uri, data), served, {}, _is_promoted(objects.mapping, metadata))
+    localized = _place(lambda: objects.mapping.localized_uri(uri, version))
+    contents = dict(objects.read_many(filter(None, (uri, localized))))
+    main = _require_content(contents[uri])
+    served = _served_list(objects.mapping, (uri, main), localized, contents)
+    return _pair_lists(objects, version, (uri, main), served, {}, _is_promoted(objects.mapping, metadata))
 
 
 def open_replaced(
@@ -292,24 +315,26 @@ def _list_uri(metadata: Mapping[str, Any], snapshot_id: int) -> str:
     return uri
 
 
-def _read_served(objects: Objects, uri: str, data: bytes, version: MetadataVersion) -> tuple[str, bytes]:
+def _served_list(
+    mapping: RegionMapping, main: tuple[str, bytes], localized: str, contents: Mapping[str, bytes | SternaError]
+) -> tuple[str, bytes]:
     """Return a list as this region serves it: its localized copy, or itself where all that it names is local."""
-    mapping = objects.mapping
-    is_local = mapping.is_local(uri)
-    localized = _place(lambda: mapping.localized_uri(uri, version))
-    try:
-        if localized:
-            return localized, objects.read(localized)
-    except ObjectMissing:
-        pass
-    if not is_local:
-        raise StaleBase("this region doesn't serve the snapshot that the commit's snapshot has as its parent", file=uri)
-    return uri, data
+    copy = contents.get(localized)
+    if copy is not None and not isinstance(copy, ObjectMissing):
+        return localized, _require_content(copy)
+    if mapping.is_local(main[0]):
+        return main
+    raise StaleBase("this region doesn't serve the snapshot that the commit's snapshot has as its parent", file=main[0])
 
 
-def _require_length(data: bytes, row: ListRow) -> bytes:
+def _require_content(content: bytes | SternaError) -> bytes:
+    if isinstance(content, SternaError):
+        raise content
+    return content
+
+
+def _require_length(data: bytes, uri: str, length: int) -> bytes:
     """Return a manifest's content, which has the length that its list says."""
-    uri, length = row.manifest.path, row.manifest.length
     if len(data) != length:
         raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {length}", file=uri)
     return data

@@ -7,8 +7,9 @@ rows for the manifests that are carried over, and of the client's new ones, writ
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sterna.config.mapping import Mapping as RegionMapping
@@ -25,7 +26,13 @@ from sterna.replication.replica.metadata_version import current_metadata_version
 from sterna.serving.rest_catalog.added_deletes import referenced_files, write_deletes
 from sterna.serving.rest_catalog.carried_entries import CarriedEntries
 from sterna.serving.rest_catalog.client_files import ClientFiles, client_fault, write_roots
-from sterna.serving.rest_catalog.new_manifests import ADDED, NamedFiles, inspect_manifest, open_manifest
+from sterna.serving.rest_catalog.new_manifests import (
+    ADDED,
+    NamedFiles,
+    estimate_memory,
+    inspect_manifest,
+    open_manifest,
+)
 from sterna.serving.rest_catalog.overlay import Places
 from sterna.serving.rest_catalog.parent_files import ParentFiles, ParentManifest, open_parent, open_replaced
 from sterna.serving.rest_catalog.row_ids import require_row_ids
@@ -85,10 +92,12 @@ def take_back_snapshot(
     claims = read_claims(snapshot, main_metadata)
     client = ClientFiles(objects, write_roots(main_metadata, places), added_roots)
     client.require_metadata_place(claims.manifest_list)
-    parent = _open_parent(objects, main_metadata, claims, version or current_metadata_version(mapping), earlier)
+    version = version or current_metadata_version(mapping)
+    parent = _open_parent(objects, main_metadata, claims, version, earlier)
+    open_source = partial(open_parent, objects, main_metadata, claims.source_id, version)
     with client_fault(claims.manifest_list):
         rows = ManifestListRows(client.read(claims.manifest_list), claims.manifest_list, mapping.region.limits)
-    return _SnapshotWriter(objects, client, parent, claims, rows, folder.rstrip("/")).write(snapshot)
+    return _SnapshotWriter(objects, client, parent, open_source, claims, rows, folder.rstrip("/")).write(snapshot)
 
 
 def _open_parent(
@@ -113,6 +122,7 @@ class _SnapshotWriter:
     Args:
         client: the client's files.
         parent: the parent snapshot's.
+        open_source: opens those of the snapshot whose files are added once more.
         claims: what the client says of its snapshot.
         client_list: the client's manifest list.
         folder: takes what is written.
@@ -123,6 +133,7 @@ class _SnapshotWriter:
         objects: Objects,
         client: ClientFiles,
         parent: ParentFiles,
+        open_source: Callable[[], ParentFiles],
         claims: SnapshotClaims,
         client_list: ManifestListRows,
         folder: str,
@@ -131,6 +142,7 @@ class _SnapshotWriter:
         self._limits = objects.mapping.region.limits
         self._client = client
         self._parent = parent
+        self._open_source = open_source
         self._claims = claims
         self._list = client_list
         self._folder = folder
@@ -141,19 +153,44 @@ class _SnapshotWriter:
         carried = self._match_rows()
         require_row_ids(self._list, carried, self._claims)
         new_rows = [row for row in self._list.rows if row.manifest.path not in carried]
+        uri = self._claims.manifest_list
+        memory_bytes = estimate_memory(new_rows)
+        with client_fault(uri):
+            self._limits.check("plan_bytes", memory_bytes, "bytes of memory for a commit's new manifests", uri)
+        with self._objects.reserve_memory(uri, memory_bytes):
+            manifests = self._write_manifests(new_rows, carried)
+        written = self._write_list(carried, manifests)
+        return TakenBack({**snapshot, "manifest-list": written}, uri, self._replaced)
+
+    def _write_manifests(
+        self, rows: Sequence[ListRow], carried: Mapping[str, ParentManifest]
+    ) -> dict[str, LocalizedFile]:
         files = NamedFiles()
-        for row in new_rows:
+        for row in rows:
             inspect_manifest(self._client, row, self._claims, self._limits, files)
         self._client.require_present(files.added)
         replaced = [manifest for path, manifest in self._parent.manifests.items() if path not in carried]
         entries = CarriedEntries(self._parent, replaced, files.carried)
+        readded = self._readded_entries(files)
         mapping = self._map_files(files)
-        manifests = {
-            row.manifest.path: self._write_manifest(row, number, mapping, entries)
-            for number, row in enumerate(new_rows)
-        }
-        uri = self._write_list(carried, manifests)
-        return TakenBack({**snapshot, "manifest-list": uri}, self._claims.manifest_list, self._replaced)
+
+        def replace(entry: EntryRecord, row: ListRow) -> Values:
+            if entry.status != ADDED:
+                return entries.take(entry, row.manifest.partition_spec_id, self._claims)
+            if readded is not None and (entry.path, entry.offset) in files.readded:
+                return readded.take(entry, row.manifest.partition_spec_id, self._claims)
+            return _changed_values(entry, mapping, row.manifest.path)
+
+        return {row.manifest.path: self._write_manifest(row, number, replace) for number, row in enumerate(rows)}
+
+    def _readded_entries(self, files: NamedFiles) -> CarriedEntries | None:
+        if not files.readded:
+            return None
+        source = self._open_source()
+        added = [
+            one for one in source.manifests.values() if one.main.manifest.added_snapshot_id == self._claims.source_id
+        ]
+        return CarriedEntries(source, added, files.readded)
 
     def _match_rows(self) -> dict[str, ParentManifest]:
         """Return the manifests of the parent snapshot that the client's list carries over."""
@@ -192,17 +229,13 @@ class _SnapshotWriter:
         deletes = write_deletes(self._client, files.added_deletes, map_content, self._limits, put)
         return UriMapping(map_content, deletes, map_content, map_content)
 
-    def _write_manifest(self, row: ListRow, number: int, mapping: UriMapping, entries: CarriedEntries) -> LocalizedFile:
+    def _write_manifest(
+        self, row: ListRow, number: int, replace: Callable[[EntryRecord, ListRow], Values]
+    ) -> LocalizedFile:
         uri = row.manifest.path
-
-        def replace(entry: EntryRecord) -> Values:
-            if entry.status == ADDED:
-                return _changed_values(entry, mapping, uri)
-            return entries.take(entry, row.manifest.partition_spec_id, self._claims)
-
         records = open_manifest(self._client, row, self._limits)
         with client_fault(uri):
-            data = records.with_files(replace)
+            data = records.with_files(lambda entry: replace(entry, row))
         return self._put(f"{uuid.uuid4()}-m{number}.avro", records.container.data if data is None else data, uri)
 
     def _write_list(self, carried: Mapping[str, ParentManifest], manifests: Mapping[str, LocalizedFile]) -> str:

@@ -6,6 +6,7 @@ Its catalog is one of its own, in memory: each statement is for the served metad
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,6 +121,8 @@ def near_spark(world: World) -> Iterator[NearSpark]:
         f"{prefix}.s3.path-style-access": "true",
         f"{prefix}.client.region": endpoint.region,
     }
+    java: Any = world.spark
+    java._jvm.java.lang.System.setProperty("derby.stream.error.file", os.devnull)
     for key, value in settings.items():
         world.spark.conf.set(key, value)
     with world.context("eu") as context:

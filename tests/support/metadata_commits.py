@@ -244,7 +244,38 @@ UPDATES: st.SearchStrategy[Update] = st.one_of(
     _action("upgrade-format-version", format_version=st.sampled_from((1, 2, 2, 3))),
     _action("assign-uuid", uuid=UUID),
 )
-COMMITS = st.lists(st.lists(UPDATES, min_size=1, max_size=5), min_size=1, max_size=6)
+_STEPS: st.SearchStrategy[list[Update]] = st.one_of(
+    UPDATES.map(lambda update: [update]),
+    *(
+        st.sampled_from(choices).map(
+            lambda content, add=add, name=name, use=use, id_name=id_name: [
+                {"action": add, name: content},
+                {"action": use, id_name: -1},
+            ]
+        )
+        for choices, add, name, use, id_name in (
+            (SCHEMAS[:9], "add-schema", "schema", "set-current-schema", "schema-id"),
+            (SPECS[:9], "add-spec", "spec", "set-default-spec", "spec-id"),
+            (ORDERS[:5], "add-sort-order", "sort-order", "set-default-sort-order", "sort-order-id"),
+        )
+    ),
+    *[
+        st.builds(
+            lambda snapshot_id, name: [
+                {"action": APPEND, "snapshot-id": snapshot_id, "ref-name": name, "offset": 0},
+            ],
+            st.integers(1, 40),
+            _REF_NAMES,
+        )
+    ]
+    * 3,
+)
+COMMITS = st.lists(
+    st.lists(_STEPS, min_size=1, max_size=3).map(lambda steps: [update for step in steps for update in step]),
+    min_size=1,
+    max_size=8,
+)
+"""Histories of commits: what one adds it mostly makes the current one, too."""
 
 
 def resolved(metadata: Mapping[str, Any], commit: Sequence[Update]) -> list[Update]:
@@ -275,3 +306,117 @@ def resolved(metadata: Mapping[str, Any], commit: Sequence[Update]) -> list[Upda
         state["next-row-id"] += new.get("added-rows", 0)
         updates += added
     return updates
+
+
+def table(format_version: int, *, name: str = "orders") -> dict[str, Any]:
+    """Return the metadata of a table with two snapshots, a tag, statistics, and a field of tomorrow's."""
+    lineage = format_version >= 3
+    numbered = format_version > 1
+    snapshots = [
+        snapshot(
+            at,
+            at if numbered else 0,
+            at - 1 or None,
+            **({"first-row-id": 5 * at - 5, "added-rows": 5} if lineage else {}),
+        )
+        for at in (1, 2)
+    ]
+    if not numbered:
+        for document in snapshots:
+            del document["sequence-number"]
+    return {
+        "format-version": format_version,
+        "table-uuid": UUID,
+        "location": LOCATION.replace("orders", name),
+        **({"last-sequence-number": 2} if numbered else {}),
+        "last-updated-ms": START_MS + 10,
+        "last-column-id": 3,
+        **({} if numbered else {"schema": BASE_SCHEMA, "partition-spec": SPECS[1]["fields"]}),
+        "current-schema-id": 0,
+        "schemas": [BASE_SCHEMA],
+        "default-spec-id": 0,
+        "partition-specs": [SPECS[1]],
+        "last-partition-id": 1000,
+        "default-sort-order-id": 0,
+        "sort-orders": [ORDERS[0]],
+        "properties": {"owner": "shop"},
+        "current-snapshot-id": 2,
+        **({"next-row-id": 10} if lineage else {}),
+        "refs": {"main": {"snapshot-id": 2, "type": "branch"}, "v1": {"snapshot-id": 1, "type": "tag"}},
+        "snapshots": snapshots,
+        "statistics": [],
+        "partition-statistics": [],
+        "snapshot-log": [{"timestamp-ms": START_MS + at, "snapshot-id": at} for at in (1, 2)],
+        "metadata-log": [],
+    }
+
+
+VIEW_UUID = "fa6506c3-7681-40c8-86dc-e36561f83385"
+
+
+def view_version(version_id: int, schema_id: int = 0, *queries: tuple[str, str], **more: Any) -> dict[str, Any]:
+    """Return a version of a view, with its queries as (dialect, sql)."""
+    return {
+        "version-id": version_id,
+        "timestamp-ms": START_MS + version_id,
+        "schema-id": schema_id,
+        "summary": {"engine-name": "Spark"},
+        "default-namespace": ["shop"],
+        "representations": [
+            {"type": "sql", "sql": sql, "dialect": dialect} for dialect, sql in queries or (("spark", "SELECT 1"),)
+        ],
+        **more,
+    }
+
+
+def view() -> dict[str, Any]:
+    """Return the metadata of a view."""
+    return {
+        "view-uuid": VIEW_UUID,
+        "format-version": 1,
+        "location": "s3://us-lake/warehouse/shop/recent",
+        "properties": {"comment": "of this week"},
+        "schemas": [BASE_SCHEMA],
+        "current-version-id": 1,
+        "versions": [view_version(1)],
+        "version-log": [{"timestamp-ms": START_MS + 1, "version-id": 1}],
+    }
+
+
+VIEW_UPDATES: st.SearchStrategy[Update] = st.one_of(
+    _action("add-schema", schema=st.sampled_from((BASE_SCHEMA, SCHEMAS[2], SCHEMAS[3]))),
+    _action(
+        "add-view-version",
+        view_version=st.builds(
+            lambda version_id, schema_id, queries: view_version(version_id, schema_id, *queries),
+            st.integers(1, 3),
+            st.sampled_from((-1, 0, 0, 1)),
+            st.sampled_from(
+                (
+                    (("spark", "SELECT 1"),),
+                    (("spark", "SELECT 2"),),
+                    (("Spark", "SELECT 3"), ("trino", "SELECT 3")),
+                    (("trino", "SELECT 4"),),
+                    (("spark", "SELECT 5"), ("SPARK", "SELECT 5")),
+                )
+            ),
+        ),
+    ),
+    _action("set-current-view-version", view_version_id=st.sampled_from((-1, -1, -1, 1, 2, 9))),
+    _action(
+        "set-properties",
+        updates=st.sampled_from(
+            (
+                {"a": "b"},
+                {"version.history.num-entries": "2"},
+                {"version.history.num-entries": "0"},
+                {"replace.drop-dialect.allowed": "true"},
+            )
+        ),
+    ),
+    _action("remove-properties", removals=st.sampled_from((["comment"], ["version.history.num-entries"]))),
+    _action("set-location", location=st.sampled_from(("s3://us-lake/v", "s3://us-lake/warehouse/shop/recent"))),
+    _action("assign-uuid", uuid=st.sampled_from((VIEW_UUID, UUID))),
+    _action("upgrade-format-version", format_version=1),
+)
+VIEW_COMMITS = st.lists(st.lists(VIEW_UPDATES, min_size=1, max_size=4), min_size=1, max_size=6)

@@ -5,7 +5,7 @@ Numbers are bounded as Iceberg's are: an id is an int of 32 bits, a snapshot id,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sterna.errors import BadUpdate
@@ -69,6 +69,15 @@ def as_bool(content: object, name: str) -> bool:
     if not isinstance(content, bool):
         raise BadUpdate(f"{name} is {_type_name(content)}, and has to be true or false")
     return content
+
+
+def as_elements(content: object, name: str) -> Sequence[object]:
+    """Return what has to be an array, also as the caller's own tuple; arguments as `as_object`.
+
+    Raises:
+        BadUpdate: it is none.
+    """
+    return content if isinstance(content, tuple) else as_array(content, name)
 
 
 def as_array(content: object, name: str) -> list[Any]:

@@ -59,7 +59,7 @@ def apply_in_order(
         BadUpdate: one is malformed, unknown or doesn't fit; the message names its number and action.
         StaleBase: a snapshot was made for a version of the table that others have left behind.
     """
-    for number, content in enumerate(updates, 1):
+    for number, content in enumerate(read.as_elements(updates, "updates"), 1):
         try:
             update = read.as_object(content, "it")
             action = read.field(update, "action", read.as_text).lower()

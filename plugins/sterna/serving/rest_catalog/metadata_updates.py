@@ -108,7 +108,7 @@ def empty_metadata(format_version: int, now_ms: int) -> dict[str, Any]:
 
 def _first_format_version(updates: Sequence[Mapping[str, Any]]) -> int:
     """Return the version that a table is made with; what is malformed here is refused where it is applied."""
-    for update in updates:
+    for update in read.as_elements(updates, "updates"):
         if isinstance(update, Mapping) and update.get("action") == "upgrade-format-version":
             version = update.get("format-version")
             return version if type(version) is int and 1 <= version <= MAX_FORMAT_VERSION else DEFAULT_FORMAT_VERSION
@@ -195,7 +195,7 @@ def _add_spec(draft: TableDraft, update: read.Json) -> None:
 
 
 def _set_default_spec(draft: TableDraft, update: read.Json) -> None:
-    _set_default(draft, "default-spec-id", "partition-specs", _last_or_id(update, "spec-id", draft.last_spec_id))
+    _set_default(draft, "default-spec-id", _last_or_id(update, "spec-id", draft.last_spec_id))
 
 
 def _add_sort_order(draft: TableDraft, update: read.Json) -> None:
@@ -217,7 +217,7 @@ def _add_sort_order(draft: TableDraft, update: read.Json) -> None:
 
 def _set_default_sort_order(draft: TableDraft, update: read.Json) -> None:
     order_id = _last_or_id(update, "sort-order-id", draft.last_order_id)
-    _set_default(draft, "default-sort-order-id", "sort-orders", order_id)
+    _set_default(draft, "default-sort-order-id", order_id)
 
 
 def _set_location(draft: TableDraft, update: read.Json) -> None:
@@ -270,13 +270,9 @@ def _last_or_id(update: read.Json, name: str, last_added: int | None) -> int:
     return last_added
 
 
-def _set_default(draft: TableDraft, name: str, elements: str, element_id: int) -> None:
+def _set_default(draft: TableDraft, name: str, element_id: int) -> None:
+    """Make a spec or order the default one; whether it is there is looked at when all updates are applied."""
     if draft.document[name] != element_id:
-        if (
-            find_by_id(draft.document[elements], name.removeprefix("default-").removeprefix("sort-"), element_id)
-            is None
-        ):
-            raise BadUpdate(f"the table has no {name.removeprefix('default-')} {element_id}")
         draft.put(name, element_id)
 
 

@@ -28,7 +28,7 @@ def check_requirements(metadata: Mapping[str, Any] | None, requirements: Sequenc
         BadUpdate: a requirement is malformed, unknown or of the other kind, or one beside `assert-create`.
         BrokenMetadata: the table's own metadata lacks what its format version has.
     """
-    parsed = [_parse(number, requirement) for number, requirement in enumerate(requirements, 1)]
+    parsed = [_parse(at, content) for at, content in enumerate(read.as_elements(requirements, "requirements"), 1)]
     kinds = {kind for kind, _ in parsed}
     if _CREATE in kinds and kinds != {_CREATE}:
         raise BadUpdate(f"{_CREATE} is the only requirement of a commit that makes a table")

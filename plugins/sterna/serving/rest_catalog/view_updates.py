@@ -223,6 +223,8 @@ def _finish(draft: ViewDraft, previous: Mapping[str, Any]) -> dict[str, Any]:
         others.sort(key=lambda version: -version["version-id"])
         document["versions"] = [current, *others[: keep - 1]]
         document["version-log"] = _unbroken_log(document)
+    if not document["properties"]:
+        del document["properties"]
     return document
 
 

@@ -1,0 +1,1 @@
+"""Apache Iceberg's own tests of catalogs, run against an Iceberg REST address by a command."""

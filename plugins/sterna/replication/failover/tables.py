@@ -220,9 +220,7 @@ def _reaches(
         if any(_is_located_in(context, uri, regions) for uri in sources):
             raise _FileInRegion
 
-    walk = ReachabilityWalk(
-        context, stop_at_region, scope=None if of_replica else AllUris(), with_metadata_log=False
-    )
+    walk = ReachabilityWalk(context, stop_at_region, scope=None if of_replica else AllUris(), with_metadata_log=False)
     try:
         location = read_table_metadata(context.objects.read(metadata), metadata, context.region.limits).location
         stop_at_region([location.rstrip("/")])

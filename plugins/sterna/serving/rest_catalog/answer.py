@@ -85,7 +85,7 @@ def _needed_files(
 def _localize(context: RegionContext, name: str, files: pa.Table) -> bool:
     """Localize some files if nothing has to be copied for them; return whether that was done."""
     inventory, faults = take_inventory(context, {name: files}, SyncOptions())
-    if inventory is None or faults or inventory.all_batches or inventory.size_mismatches():
+    if inventory is None or faults or inventory.batches or inventory.size_mismatches:
         return False
     run = run_folder.run_uri(context, new_run_id())
     return not localize_files(context, run, inventory.files, _work_here, _quiet).failed

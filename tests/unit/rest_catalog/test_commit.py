@@ -290,7 +290,6 @@ def test_a_commit_that_cant_be_shown_is_unknown_to_the_client_and_stays(
         ([{"action": "set-properties", "updates": {"sterna.applied.x": "1"}}], Forbidden),
         ([{"action": "remove-properties", "removals": ["sterna.applied.x"]}], Forbidden),
         ([{"action": "remove-snapshots", "snapshot-ids": [1]}], Forbidden),
-        ([{"action": "remove-snapshot-ref", "ref-name": "x"}], Forbidden),
         ([{"action": "set-statistics", "statistics": {}}], BadUpdate),
         ([{"action": "add-snapshot", "snapshot": {"snapshot-id": 1}}], BadUpdate),
     ],

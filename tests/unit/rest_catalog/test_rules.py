@@ -14,6 +14,7 @@ from sterna.serving.rest_catalog.overlay import Places
 from sterna.serving.rest_catalog.rules import (
     Rights,
     reject_forbidden_updates,
+    reject_moved_table,
     reject_protected_properties,
     reject_protected_updates,
     reject_replica_uris,
@@ -37,21 +38,29 @@ def context(tmp_path: Path) -> RegionContext:
 
 @pytest.mark.parametrize(
     "update",
-    [
-        {"action": "remove-snapshots", "snapshot-ids": [1]},
-        {"action": "remove-snapshot-ref", "ref-name": "tag"},
-        {"action": "remove-snapshot-ref"},
-    ],
+    [{"action": "remove-snapshots", "snapshot-ids": [1]}, {"action": "remove-snapshots"}],
 )
-def test_only_maintenance_removes_snapshots_and_refs(update: dict[str, Any]) -> None:
+def test_only_maintenance_removes_snapshots(update: dict[str, Any]) -> None:
     with pytest.raises(Forbidden, match="maintenance") as caught:
         reject_forbidden_updates([update], Rights(), None)
     assert caught.value.status == 403
     reject_forbidden_updates([update], Rights(expire=True), None)
 
 
-def test_a_table_may_be_replaced() -> None:
-    reject_forbidden_updates([{"action": "remove-snapshot-ref", "ref-name": "main"}], Rights(), AWAY)
+@pytest.mark.parametrize("ref", ["main", "tag"])
+def test_a_table_may_be_replaced_and_a_tag_dropped(ref: str) -> None:
+    reject_forbidden_updates([{"action": "remove-snapshot-ref", "ref-name": ref}], Rights(), AWAY)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "location"),
+    [("{root}/us-lake/t/1.metadata.json", "{lake}/t"), ("{lake}/t/1.metadata.json", "{root}/us-lake/t")],
+)
+def test_a_table_below_a_replica_root_is_left_alone(context: RegionContext, metadata: str, location: str) -> None:
+    folders = {"root": context.region.replica_root, "lake": context.registry.locations[0].prefix}
+    with pytest.raises(Forbidden, match="promotion"):
+        reject_moved_table(context.mapping, metadata.format(**folders), {"location": location.format(**folders)})
+    reject_moved_table(context.mapping, f"{folders['lake']}/1.metadata.json", {"location": folders["lake"]})
 
 
 def test_compaction_from_away_needs_a_right() -> None:

@@ -17,7 +17,6 @@ from sterna.serving.rest_catalog.overlay import NEAR_FOLDER, Places
 
 PROTECTED_PREFIX = "sterna."
 """How properties begin that sterna keeps in a table: where a batch, a flow or a change log has come to."""
-_MAIN_BRANCH = "main"
 _REPLACE = "replace"
 _FILE_COUNTS = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
 
@@ -27,7 +26,7 @@ class Rights:
     """What a client may do beyond reading and writing.
 
     Args:
-        expire: remove snapshots, branches and tags, as maintenance does.
+        expire: remove snapshots, as maintenance does.
         compact: rewrite files of tables that were born in another region.
     """
 
@@ -38,7 +37,7 @@ class Rights:
 def reject_forbidden_updates(updates: Sequence[Mapping[str, Any]], rights: Rights, places: Places | None) -> None:
     """Refuse what only maintenance may do.
 
-    A REPLACE TABLE removes the branch `main` and sets it again in one commit; snapshots stay.
+    Branches and tags may be dropped, as by any writer of `main`: their snapshots stay until maintenance removes them.
 
     Args:
         updates: the client's.
@@ -46,16 +45,12 @@ def reject_forbidden_updates(updates: Sequence[Mapping[str, Any]], rights: Right
         places: of a table that was born elsewhere; None: it was born in this region.
 
     Raises:
-        Forbidden: an update removes snapshots, a branch or a tag; or compacts, from away, files of another region.
+        Forbidden: an update removes snapshots, or compacts, from away, files of another region.
     """
     for update in updates:
         action = update.get("action")
-        removes_ref = action == "remove-snapshot-ref" and update.get("ref-name") != _MAIN_BRANCH
-        if not rights.expire and (action == "remove-snapshots" or removes_ref):
-            raise Forbidden(
-                f"{action}: snapshots, branches and tags are removed by maintenance alone",
-                hint="sterna maintenance expire",
-            )
+        if not rights.expire and action == "remove-snapshots":
+            raise Forbidden("snapshots are removed by maintenance alone", hint="sterna maintenance expire")
         if not rights.compact and places is not None and action == "add-snapshot" and _compacts(update):
             raise Forbidden(
                 "the table is compacted in the region that it was born in", hint="sterna maintenance compact"
@@ -107,6 +102,28 @@ def reject_protected_updates(updates: Sequence[Mapping[str, Any]], current: Mapp
 
 def _is_protected(name: object) -> bool:
     return isinstance(name, str) and name.startswith(PROTECTED_PREFIX)
+
+
+def reject_moved_table(mapping: RegionMapping, uri: str, metadata: Mapping[str, Any]) -> None:
+    """Refuse a commit to a table that has continued from a replica since a promotion with tables.
+
+    Its files lie below that replica root, where `gc` knows what `main` needs by metadata.json that lies there too. The
+    address writes nothing below a replica root.
+
+    Args:
+        uri: the table's metadata.json on `main`.
+        metadata: its content.
+
+    Raises:
+        Forbidden: its metadata.json or its location is below a replica root.
+    """
+    location = metadata.get("location")
+    if any(mapping.below_replica_root(text) for text in (uri, location) if isinstance(text, str)):
+        raise Forbidden(
+            "the table has continued from a region's replica since a promotion with tables",
+            file=uri,
+            hint="commit to it on main, in the region whose replica root its location is below",
+        )
 
 
 def reject_replica_uris(mapping: RegionMapping, document: object) -> None:

@@ -19,6 +19,7 @@ from sterna.serving.rest_catalog.requirements import check_requirements
 from sterna.serving.rest_catalog.rules import (
     Rights,
     reject_forbidden_updates,
+    reject_moved_table,
     reject_protected_updates,
     reject_replica_uris,
     require_own_location,
@@ -126,6 +127,7 @@ def prepare_commit(
         BadUpdate, ForeignFile, Forbidden: the commit can't or mustn't be taken.
         StoreError: a store can't be used.
     """
+    reject_moved_table(context.mapping, table.uri, table.metadata)
     places = region_places(context.mapping, near_root, table.metadata)
     reject_forbidden_updates(commit.updates, rights, places)
     reject_protected_updates(commit.updates, table.metadata.get("properties") or {})

@@ -107,8 +107,8 @@ def _is_protected(name: object) -> bool:
 def reject_moved_table(mapping: RegionMapping, uri: str, metadata: Mapping[str, Any]) -> None:
     """Refuse a commit to a table that has continued from a replica since a promotion with tables.
 
-    Its files lie below that replica root, where `gc` knows what `main` needs by metadata.json that lies there too. The
-    address writes nothing below a replica root.
+    Its files lie below that replica root, and `gc` keeps there what is reached from metadata.json below the same root.
+    The address writes nothing below a replica root.
 
     Args:
         uri: the table's metadata.json on `main`.

@@ -185,7 +185,7 @@ def _check_step(
     context: RegionContext, transform: Transform, transform_state: TransformState, writer: TransformWriter, end: int
 ) -> None:
     """Validate all that a step validates, except what depends on the changed rows."""
-    loaded = writer.bench.table.refresh()
+    loaded = writer.step_context.table.refresh()
     writer.validate(loaded, end)
     work = next_step(context, transform, transform_state)
     if isinstance(work, Work):

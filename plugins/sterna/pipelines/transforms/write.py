@@ -49,7 +49,7 @@ _OTHER_PARTITION = "FlowPartition: the SQL gives rows of partitions that were no
 class TransformWriter:
     """What is written for a step of a transform."""
 
-    bench: StepContext
+    step_context: StepContext
     transform: Transform
     sql: str = field(repr=False)
 
@@ -59,7 +59,7 @@ class TransformWriter:
         Raises:
             Gap, NotAnAncestor: the way isn't there, or isn't one.
         """
-        return stage(self.bench.spark, self.bench.source, self.transform.source, work.start, work.end)
+        return stage(self.step_context.spark, self.step_context.source, self.transform.source, work.start, work.end)
 
     def validate_source_columns(self, work: Work) -> None:
         """See that the columns which the transform reads are those that its target was made of.
@@ -70,7 +70,10 @@ class TransformWriter:
         """
         if work.start is None:
             return
-        old, new = (load_schema(self.bench.spark, self.bench.source, snapshot) for snapshot in (work.start, work.end))
+        old, new = (
+            load_schema(self.step_context.spark, self.step_context.source, snapshot)
+            for snapshot in (work.start, work.end)
+        )
         hint = f"sterna transforms rebuild {self.transform.name}"
         if old is None or new is None:
             raise FlowStopped(
@@ -92,15 +95,15 @@ class TransformWriter:
             )
 
     def _read_columns(self, end: int) -> ColumnUsage:
-        source = self.bench.read_source(end).schema
-        validate_sql(self.bench.spark, self.transform, self.sql, source, None)
-        return read_columns(self.bench.spark, self._queries(source), source)
+        source = self.step_context.read_source(end).schema
+        validate_sql(self.step_context.spark, self.transform, self.sql, source, None)
+        return read_columns(self.step_context.spark, self._queries(source), source)
 
     def _read_columns_at(self, start: int) -> ColumnUsage | None:
         """Return the columns that the same SQL read at the position; None: the source lacked some then."""
-        source = self.bench.read_source(start).schema
+        source = self.step_context.read_source(start).schema
         try:
-            return read_columns(self.bench.spark, self._queries(source), source)
+            return read_columns(self.step_context.spark, self._queries(source), source)
         except spark_errors():
             return None
 
@@ -163,10 +166,13 @@ class TransformWriter:
         """
         require_wap_enabled(loaded.state.properties, self.transform.into)
         self._require_partitioning(loaded)
-        target, source = self.bench.spark.table(self.bench.sql_name).schema, self.bench.read_source(end).schema
-        result = validate_sql(self.bench.spark, self.transform, self.sql, source, target)
+        target, source = (
+            self.step_context.spark.table(self.step_context.sql_name).schema,
+            self.step_context.read_source(end).schema,
+        )
+        result = validate_sql(self.step_context.spark, self.transform, self.sql, source, target)
         validate_key_types(self.transform, result, target)
-        validate_writes(self.bench.spark, self.transform, self.sql, self.bench.sql_name, source)
+        validate_writes(self.step_context.spark, self.transform, self.sql, self.step_context.sql_name, source)
 
     def _require_partitioning(self, loaded: LoadedTable[JavaBase]) -> None:
         """See that whole files are replaced: each has rows of one partition."""
@@ -180,12 +186,12 @@ class TransformWriter:
 
     def _stage(self, loaded: LoadedTable[JavaBase], step: Step, make: Callable[[], Callable[[], object]]) -> None:
         try:
-            with translate_java_errors(self.bench.sql_name):
+            with translate_java_errors(self.step_context.sql_name):
                 write = make()
-            self.bench.table.stage_sql(loaded, step, lambda _: write())
+            self.step_context.table.stage_sql(loaded, step, lambda _: write())
         except EngineRefused as error:
             # Spark names no table, and reads both.
-            source = reserved_column_error(self.bench.spark, self.bench.source, self.transform.source)
+            source = reserved_column_error(self.step_context.spark, self.step_context.source, self.transform.source)
             raise source if source and source.message == error.message else error from None
         except EngineError as error:
             if NOT_A_KEY in error.message:
@@ -206,22 +212,22 @@ class TransformWriter:
 
     def _query_result(self, rows: DataFrame) -> DataFrame:
         create_view(rows, VIEW)
-        return self.bench.spark.sql(self.sql)
+        return self.step_context.spark.sql(self.sql)
 
     def _read_changes(self, changes: StagedChanges, key: tuple[str, ...] = ()) -> DataFrame:
-        return to_frame(self.bench.spark, changes, key, self.transform.source)
+        return to_frame(self.step_context.spark, changes, key, self.transform.source)
 
     def _write_all(self, end: int, *, overwrite: bool) -> Callable[[], object]:
         from pyspark.sql import functions as f
 
         if self.transform.mode.kind == "merge":
-            changes = stage(self.bench.spark, self.bench.source, self.transform.source, None, end)
+            changes = stage(self.step_context.spark, self.step_context.source, self.transform.source, None, end)
             rows = self._read_changes(changes, self.transform.mode.columns).drop(CHANGE)  # which validates the key
         else:
-            rows = self.bench.read_source(end)
+            rows = self.step_context.read_source(end)
         result = self._query_result(rows)
         writer = (self._require_unique_keys(result) if self.transform.mode.kind == "merge" else result).writeTo(
-            self.bench.sql_name
+            self.step_context.sql_name
         )
         return (lambda: writer.overwrite(f.lit(True))) if overwrite else writer.append
 
@@ -237,14 +243,14 @@ class TransformWriter:
                 table=self.transform.source,
                 hint=f"sterna transforms rebuild {self.transform.name}; or mode merge or replace, and then a rebuild",
             )
-        return self._query_result(rows.drop(CHANGE)).writeTo(self.bench.sql_name).append
+        return self._query_result(rows.drop(CHANGE)).writeTo(self.step_context.sql_name).append
 
     def _merge(self, work: Work, changes: StagedChanges) -> Callable[[], object]:
         """Return what merges changed keys: each with its new row, or without one if the key was deleted."""
         from pyspark.sql import functions as f
 
         key = self.transform.mode.columns
-        changed = check_keys(self._read_changes(changes, key), self.bench.read_source(work.end), key)
+        changed = check_keys(self._read_changes(changes, key), self.step_context.read_source(work.end), key)
         new_rows = self._require_unique_keys(self._query_result(changed.where(f.col(CHANGE) != DELETE).drop(CHANGE)))
         names = new_rows.schema.names
         key_indexes = [names.index(name) for name in key]
@@ -264,7 +270,7 @@ class TransformWriter:
         ]
         # Computed once: MERGE reads its source twice. It would not take staged files through a view, either.
         joined.select(*columns, is_kept).localCheckpoint().createOrReplaceTempView(_ROWS_VIEW)
-        return lambda: self.bench.spark.sql(_merge_sql(self.bench.sql_name, key_indexes, names))
+        return lambda: self.step_context.spark.sql(_merge_sql(self.step_context.sql_name, key_indexes, names))
 
     def _require_unique_keys(self, rows: DataFrame) -> DataFrame:
         """Return a merge's result; reading it fails where a key is repeated."""
@@ -292,15 +298,15 @@ class TransformWriter:
                 f"transform {self.transform.name}: a step touches more than {MAX_PARTITIONS} partitions",
                 hint=f"sterna transforms rebuild {self.transform.name}, and a coarser partition",
             )
-        rows = self.bench.read_source(work.end)
+        rows = self.step_context.read_source(work.end)
         if not touched:  # what was rewritten has the same rows
-            return self._query_result(rows.limit(0)).writeTo(self.bench.sql_name).append
+            return self._query_result(rows.limit(0)).writeTo(self.step_context.sql_name).append
         result = self._query_result(rows.where(_is_in(partition, touched)))
         error_column = f.raise_error(f.lit(_OTHER_PARTITION)).cast(result.schema[column].dataType)
         checked_column = f.when(
             _is_in(f.col(quote_backtick(column)), touched), f.col(quote_backtick(column))
         ).otherwise(error_column)
-        writer = result.withColumn(column, checked_column).writeTo(self.bench.sql_name)
+        writer = result.withColumn(column, checked_column).writeTo(self.step_context.sql_name)
         return lambda: writer.overwrite(_is_in(f.col(quote_backtick(column)), touched))
 
 

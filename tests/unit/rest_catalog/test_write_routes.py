@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from sterna.errors import CatalogStateUnknown, CatalogUnreachable
+from sterna.errors import CatalogStateUnknown, CatalogUnreachable, StoreUnreachable
 from sterna.serving.rest_catalog import commit
+from sterna.serving.rest_catalog.reader import ReplicaCatalog
 from sterna.serving.rest_catalog.swap import swap_on_main
 from sterna.serving.rest_catalog.write_service import with_catalog_credential
 from tests.support.rest_address import read_json
@@ -176,3 +177,49 @@ def test_schemas_may_be_wide_and_deep(address: httpx.Client) -> None:
     assert wide.status_code == 200 and len(wide.json()["metadata"]["schemas"][0]["fields"]) == 9_000
     assert address.post(TABLES, json={"name": "deep", "schema": nested(60)}).status_code == 200
     refused(address.post(TABLES, json={"name": "deeper", "schema": nested(150)}), 400, "BadRequestException")
+
+
+@pytest.mark.parametrize(
+    ("update", "status"),
+    [
+        ({"action": "REMOVE-SNAPSHOTS", "snapshot-ids": [1]}, 403),
+        ({"action": "Set-Location", "location": "s3://elsewhere/x"}, 400),
+        ({"action": "ADD-SNAPSHOT", "snapshot": {"snapshot-id": 1, "manifest-list": "s3://elsewhere/x"}}, 400),
+        ({"action": "add-snapshot", "snapshot": {"snapshot-id": [], "manifest-list": "s3://elsewhere/x"}}, 400),
+        ({"action": "SET-PROPERTIES", "updates": {"sterna.applied.x": "1"}}, 403),
+        ({"action": "set-properties", "updated": {"sterna.applied.x": "1"}}, 403),
+        ({"action": "remove-properties", "removed": ["sterna.applied.x"]}, 403),
+    ],
+)
+def test_rules_hold_in_each_spelling_that_is_applied(
+    world: World, address: httpx.Client, update: dict[str, Any], status: int
+) -> None:
+    before = world.catalog.reference("main").hash
+    assert address.post(TABLE, json={"requirements": [], "updates": [update]}).status_code == status
+    assert world.catalog.reference("main").hash == before
+
+
+def test_older_names_of_fields_are_taken(world: World, address: httpx.Client) -> None:
+    updates = [{"action": "SET-PROPERTIES", "updated": {"a": "1", "gc.enabled": "false"}}]
+    assert address.post(TABLE, json={"requirements": [], "updates": updates}).status_code == 200
+    assert main_metadata(world)["properties"]["a"] == "1"
+    assert main_metadata(world)["properties"].get("gc.enabled") != "false"
+
+
+def test_what_fails_after_the_swap_is_no_503(
+    world: World, address: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreUnreachable("no answer")
+
+    monkeypatch.setattr(ReplicaCatalog, "read_table", fail)
+    refused(address.post(TABLE, json=PROPERTIES), 500, "CommitStateUnknownException")
+    assert main_metadata(world)["properties"]["a"] == "1"
+
+
+def test_a_key_that_is_always_the_same_loses_no_commit(world: World, address: httpx.Client) -> None:
+    headers = {"Idempotency-Key": "always"}
+    for name in ("a", "b"):
+        updates = [{"action": "set-properties", "updates": {name: "1"}}]
+        assert address.post(TABLE, json={"requirements": [], "updates": updates}, headers=headers).status_code == 200
+    assert {"a", "b"} <= main_metadata(world)["properties"].keys()

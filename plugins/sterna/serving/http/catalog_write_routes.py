@@ -5,7 +5,9 @@ Source: the Iceberg REST Catalog specification, 1.12 (open-api/rest-catalog-open
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from anyio import CapacityLimiter, to_thread
@@ -15,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from sterna.catalog.model import Key, key_name
 from sterna.errors import BadUpdate, Forbidden, NoSuchTable, RestCatalogError, SternaError, TableError
 from sterna.serving.http.context import Gateway
-from sterna.serving.http.errors import RequestError
+from sterna.serving.http.errors import RequestError, unavailable
 from sterna.serving.http.json_body import ParseLimits
 from sterna.serving.http.tokens import Reader
 from sterna.serving.rest_catalog.names import (
@@ -39,6 +41,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 _PARSE_LIMITS = ParseLimits(max_values=500_000, max_depth=320)
 _RETRY_AFTER_SECONDS = 2
 _MAX_CONCURRENCY = 32  # requests that are carried out at once; a table's come one after another
+_MAX_WAITING = 64  # requests whose bodies wait in memory for one of those to end
 
 
 class CatalogWriteRoutes:
@@ -169,12 +172,14 @@ class CatalogWriteRoutes:
         """Return the client of a request that may write.
 
         Raises:
-            RequestError: the token is missing or not good.
+            RequestError: the token is missing or not good; or too many requests wait.
             Forbidden: its roles may not write.
         """
         reader = await self._gateway.require_reader(request)
         if self._gateway.verify is not None and not reader.roles & _WRITER_ROLES:
             raise Forbidden("the token's roles may not write")
+        if self._limiter.statistics().tasks_waiting >= _MAX_WAITING:
+            raise unavailable("too many commits wait", _RETRY_AFTER_SECONDS)
         return reader
 
     def _rights(self, writer: Reader) -> Rights:
@@ -194,17 +199,17 @@ class CatalogWriteRoutes:
         return await self._gateway.bodies.read_object(request, writer.name, _PARSE_LIMITS)
 
     async def _loaded(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
-        loaded = await _carry_out(self._limiter, write, *arguments, _idempotency_key(request))
+        loaded = await _carry_out(self._limiter, write, *arguments, _idempotency_key(request, arguments))
         body = served_body(loaded.body())
         return Response(body.content, media_type="application/json", headers={**_NO_STORE, "ETag": body.etag})
 
     async def _json(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
         return JSONResponse(
-            await _carry_out(self._limiter, write, *arguments, _idempotency_key(request)), headers=_NO_STORE
+            await _carry_out(self._limiter, write, *arguments, _idempotency_key(request, arguments)), headers=_NO_STORE
         )
 
     async def _done(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
-        await _carry_out(self._limiter, write, *arguments, _idempotency_key(request))
+        await _carry_out(self._limiter, write, *arguments, _idempotency_key(request, arguments))
         return Response(status_code=204, headers=_NO_STORE)
 
 
@@ -230,8 +235,19 @@ async def _carry_out(limiter: CapacityLimiter, write: Callable[..., Any], *argum
         raise RequestError(503, message, {"Retry-After": str(_RETRY_AFTER_SECONDS)}) from error
 
 
-def _idempotency_key(request: Request) -> str:
-    return request.headers.get("idempotency-key", "")
+def _idempotency_key(request: Request, arguments: Sequence[Any]) -> str:
+    """Return what identifies a request that is sent again: its `Idempotency-Key` with the request that it is for.
+
+    The same key with another request is another one: a client that always sends one loses no commit. "": no key.
+
+    Args:
+        arguments: what the request says.
+    """
+    key = request.headers.get("idempotency-key", "")
+    if not key:
+        return ""
+    text = json.dumps([key, request.method, request.url.path, *arguments], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _namespace(request: Request) -> Key:

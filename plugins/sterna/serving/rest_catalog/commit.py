@@ -125,24 +125,31 @@ def commit_tables(
             return committed_entries(address, main)
         try:
             prepared = _prepare(address, commits, tables, rights)
-        except (RequirementFailed, StaleBase):
+        except RequirementFailed:
             bring_up(address, main.contents)  # the client loads the table again, and has to see what came first
             raise
         if not prepared:
             return committed_entries(address, main)
         puts = tuple(Put(key, content) for key, content in prepared.items())
         message = f"commit to {', '.join(map(key_name, prepared))} in {address.region().region.name}"
-        return carry_out(address, main, puts, message, idempotency_key)
+        try:
+            return carry_out(address, main, puts, message, idempotency_key)
+        except StaleBase:
+            # Another instance may have carried out the same request.
+            now = read_main(address, keys)
+            if not _all_replayed(commits, {key: read_table(address.region(), key, now.contents[key]) for key in keys}):
+                raise
+            return committed_entries(address, now)
 
 
 def _all_replayed(commits: Sequence[TableCommit], tables: Mapping[Key, MainTable | None]) -> bool:
-    """Return whether each commit adds snapshots that its table has.
+    """Return whether `main` has all snapshots that the commits add: a transaction is there as a whole or not at all.
 
     Raises:
         BadUpdate: a snapshot has another one's id.
     """
-    states = [(tables[commit.key], commit) for commit in commits]
-    return all(table is not None and is_replay(table, commit) for table, commit in states)
+    states = [(tables[commit.key], commit) for commit in commits if commit.adds_snapshots]
+    return bool(states) and all(table is not None and is_replay(table, commit) for table, commit in states)
 
 
 def _prepare(
@@ -226,7 +233,10 @@ def carry_out(
         swap_on_main(catalog, context.region.name, swap, main.head, idempotency_key=idempotency_key)
         return _show(address, _after(main.contents, operations), shown, renamed)
     except StaleBase:
-        bring_up(address, read_main(address, list(main.contents)).contents)
+        now = read_main(address, list(main.contents), idempotency_key)
+        if now.replayed:
+            return committed_entries(address, now)
+        bring_up(address, now.contents)
         raise
     finally:
         address.sync.request()
@@ -245,7 +255,22 @@ def committed_entries(address: Address, main: MainState) -> dict[Key, Content]:
     Raises:
         CommitOutcomeUnknown: this region can't show it yet.
     """
-    return _show(address, main.contents, address.shown(main.contents))
+    try:
+        shown = address.shown(main.contents)
+    except SternaError as error:
+        raise CommitOutcomeUnknown(f"the commit was made, and can't be shown here yet: {error.message}") from error
+    return _show(address, main.contents, shown)
+
+
+def committed_entry(entries: Mapping[Key, Content], key: Key) -> Content:
+    """Return the entry of a key that was committed to.
+
+    Raises:
+        CommitOutcomeUnknown: another commit has dropped it since.
+    """
+    if key not in entries:
+        raise CommitOutcomeUnknown("the commit was made, and it has been dropped since", table=key_name(key))
+    return entries[key]
 
 
 def _show(

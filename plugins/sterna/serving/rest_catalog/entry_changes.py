@@ -43,6 +43,7 @@ from sterna.serving.rest_catalog.commit import (
     bring_up,
     carry_out,
     committed_entries,
+    committed_entry,
     read_main,
 )
 from sterna.serving.rest_catalog.names import require_key
@@ -97,7 +98,7 @@ def create_table(address: Address, namespace: Key, request: Mapping[str, Any], i
     with address.turns.take([key]):
         main = read_main(address, [namespace, key], idempotency_key)
         if main.replayed:
-            return committed_entries(address, main)[key]
+            return committed_entry(committed_entries(address, main), key)
         _require_free(main, namespace, key)
         context, metadata = address.region(), _new_table_metadata(address, key, request)
         folder = main_metadata.address_folder(address.near_root, metadata)
@@ -146,7 +147,7 @@ def register_table(address: Address, namespace: Key, request: Mapping[str, Any],
     with address.turns.take([key]):
         main = read_main(address, [namespace, key], idempotency_key)
         if main.replayed:
-            return committed_entries(address, main)[key]
+            return committed_entry(committed_entries(address, main), key)
         existing = main.contents[key]
         if existing is None or request.get("overwrite") is not True or existing.kind != ICEBERG_TABLE:
             _require_free(main, namespace, key)
@@ -250,7 +251,7 @@ def create_view(address: Address, namespace: Key, request: Mapping[str, Any], id
     with address.turns.take([key]):
         main = read_main(address, [namespace, key], idempotency_key)
         if main.replayed:
-            return committed_entries(address, main)[key]
+            return committed_entry(committed_entries(address, main), key)
         _require_free(main, namespace, key)
         metadata = create_view_metadata(request, _new_location(address, key, request), _now_ms())
         return _put(address, main, key, _written_view(address, metadata), "view", idempotency_key)
@@ -278,7 +279,7 @@ def commit_view(
     with address.turns.take([key]):
         main = read_main(address, [key], idempotency_key)
         if main.replayed:
-            return committed_entries(address, main)[key]
+            return committed_entry(committed_entries(address, main), key)
         content = _existing(main, ICEBERG_VIEW, key)
         context, uri = address.region(), content.metadata_location or ""
         metadata = main_metadata.read_metadata(context, uri)
@@ -302,7 +303,7 @@ def _own_view_updates(
     served = {metadata.get("location"), context.mapping.replica_folder(str(metadata.get("location")))}
     for update in updates:
         if update.get("action") == "set-location":
-            if update.get("location") in served:
+            if isinstance(update.get("location"), str) and update.get("location") in served:
                 continue
             require_own_location(context, address.near_root, update.get("location"))
         own.append(update)
@@ -414,7 +415,7 @@ def _put(
     change = "create" if main.contents[key] is None else "commit to"
     message = f"{change} {kind_name} {key_name(key)} in {address.region().region.name}"
     try:
-        return carry_out(address, main, [Put(key, content)], message, idempotency_key)[key]
+        return committed_entry(carry_out(address, main, [Put(key, content)], message, idempotency_key), key)
     except StaleBase as error:
         if main.contents[key] is None and address.shown([key])[key] is not None:
             raise AlreadyExists("another one was made under the name", table=key_name(key)) from error

@@ -50,6 +50,11 @@ class TableCommit:
         """Whether the table must not exist yet: the end of a staged creation."""
         return any(requirement.get("type") == "assert-create" for requirement in self.requirements)
 
+    @property
+    def adds_snapshots(self) -> bool:
+        """Whether an update adds a snapshot."""
+        return any(_added_snapshot(update) is not None for update in self.updates)
+
 
 @dataclass(frozen=True)
 class MainTable:
@@ -91,7 +96,11 @@ def is_replay(table: MainTable, commit: TableCommit) -> bool:
     """
     added = [snapshot for update in commit.updates if (snapshot := _added_snapshot(update)) is not None]
     existing = {snapshot.get("snapshot-id"): snapshot for snapshot in table.metadata.get("snapshots") or ()}
-    present = [snapshot for snapshot in added if snapshot.get("snapshot-id") in existing]
+    present = [
+        snapshot
+        for snapshot in added
+        if type(snapshot.get("snapshot-id")) is int and snapshot.get("snapshot-id") in existing
+    ]
     for snapshot in present:
         if _identity(existing[snapshot.get("snapshot-id")]) != _identity(snapshot):
             raise BadUpdate(f"another snapshot has the id {snapshot.get('snapshot-id')}", table=key_name(commit.key))

@@ -9,15 +9,16 @@ Source: the Iceberg REST Catalog specification, 1.12 (open-api/rest-catalog-open
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Key
-from sterna.errors import BadUpdate
+from sterna.errors import BadUpdate, CommitOutcomeUnknown, SternaError
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import entry_changes
 from sterna.serving.rest_catalog.background_sync import BackgroundSync
-from sterna.serving.rest_catalog.commit import Address, commit_tables
+from sterna.serving.rest_catalog.commit import Address, commit_tables, committed_entry
 from sterna.serving.rest_catalog.model import LoadedTable
 from sterna.serving.rest_catalog.names import read_identifier
 from sterna.serving.rest_catalog.overlay import served_metadata
@@ -47,7 +48,7 @@ class CatalogWriteService:
             idempotency_key: the client's; "" for none.
         """
         commit = _table_commit(key, request)
-        return self._loaded_table(commit_tables(self._address, [commit], rights, idempotency_key)[key])
+        return self._loaded_table(committed_entry(commit_tables(self._address, [commit], rights, idempotency_key), key))
 
     def commit_transaction(self, request: Mapping[str, Any], rights: Rights, idempotency_key: str) -> list[Key]:
         """Commit to several tables at once, and return their keys.
@@ -112,7 +113,7 @@ class CatalogWriteService:
             request: a CommitViewRequest.
             idempotency_key: the client's; "" for none.
         """
-        requirements, updates = _objects(request, "requirements"), _objects(request, "updates")
+        requirements, updates = normalized_requirements(request), normalized_updates(request)
         return self._loaded_view(entry_changes.commit_view(self._address, key, requirements, updates, idempotency_key))
 
     def drop_view(self, key: Key, idempotency_key: str) -> None:
@@ -150,10 +151,25 @@ class CatalogWriteService:
         )
 
     def _loaded_table(self, content: Content) -> LoadedTable:
-        return self._catalog.read_table(content.metadata_location or "")
+        with _committed():
+            return self._catalog.read_table(content.metadata_location or "")
 
     def _loaded_view(self, content: Content) -> LoadedTable:
-        return self._catalog.read_view(content.metadata_location or "")
+        with _committed():
+            return self._catalog.read_view(content.metadata_location or "")
+
+
+@contextmanager
+def _committed() -> Iterator[None]:
+    """Raise whatever fails after a commit as an unknown outcome, so that no client deletes what `main` names.
+
+    Raises:
+        CommitOutcomeUnknown: something failed.
+    """
+    try:
+        yield
+    except SternaError as error:
+        raise CommitOutcomeUnknown(f"the commit was made, and can't be shown here yet: {error.message}") from error
 
 
 def open_write_service(context: RegionContext, catalog: ReplicaCatalog) -> CatalogWriteService:
@@ -182,7 +198,40 @@ def with_catalog_credential(context: RegionContext, credential_id: str) -> Regio
 
 
 def _table_commit(key: Key, request: Mapping[str, Any]) -> TableCommit:
-    return TableCommit(key, _objects(request, "requirements"), _objects(request, "updates"))
+    return TableCommit(key, normalized_requirements(request), normalized_updates(request))
+
+
+def normalized_requirements(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a request's requirements with their types in small letters, as Java reads them.
+
+    Raises:
+        BadUpdate: they are no list of objects.
+    """
+    return [_lowered(requirement, "type") for requirement in _objects(request, "requirements")]
+
+
+def normalized_updates(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a request's updates in the one spelling that rules are checked against.
+
+    Actions are in small letters, as Java reads them; and what older clients call `updated` and `removed` has its name.
+
+    Raises:
+        BadUpdate: they are no list of objects.
+    """
+    updates = [_lowered(update, "action") for update in _objects(request, "updates")]
+    return [_renamed(_renamed(update, "updated", "updates"), "removed", "removals") for update in updates]
+
+
+def _lowered(document: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    text = document.get(field)
+    return {**document, field: text.lower()} if isinstance(text, str) else document
+
+
+def _renamed(document: Mapping[str, Any], older: str, name: str) -> Mapping[str, Any]:
+    if older not in document:
+        return document
+    others = {field: content for field, content in document.items() if field != older}
+    return {name: document[older], **others}
 
 
 def _objects(request: Mapping[str, Any], field: str) -> Sequence[Mapping[str, Any]]:

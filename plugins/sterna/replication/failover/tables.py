@@ -83,7 +83,7 @@ def plan_moves(context: RegionContext, lost: Collection[str]) -> MovePlan:
             f"tables continue from {own}'s replica when another region's storage is lost: name it",
             hint=f"--lost, of {others}",
         )
-    return _plan_at(context, context.catalog, tuple(sorted(lost)), context.catalog.reference(SOURCE_BRANCH).hash)[0]
+    return _plan_at(context, context.catalog, tuple(sorted(lost)), context.catalog.reference(SOURCE_BRANCH).hash, {})[0]
 
 
 def apply_moves(context: RegionContext, approved: MovePlan, progress: Callable[[str], None]) -> MovePlan:
@@ -101,10 +101,12 @@ def apply_moves(context: RegionContext, approved: MovePlan, progress: Callable[[
         CatalogConflict: `main` changes faster than this commits; repeating it is safe.
         CatalogError: the catalog does not answer; repeating it is safe.
     """
+    # A walk takes longer than writers leave `main` alone: what is answered once holds for a version of a table.
+    answers = {(table_move.now, table_move.to): True for table_move in approved.moves}
     approved_moves = {(table_move.key, table_move.now, table_move.to) for table_move in approved.moves}
     for is_last_attempt in (attempt == _MAX_ATTEMPTS - 1 for attempt in range(_MAX_ATTEMPTS)):
         main = context.primary.reference(SOURCE_BRANCH).hash
-        current, contents = _plan_at(context, context.primary, approved.lost, main)
+        current, contents = _plan_at(context, context.primary, approved.lost, main, answers)
         confirmed = tuple(
             table_move
             for table_move in current.moves
@@ -129,9 +131,17 @@ def apply_moves(context: RegionContext, approved: MovePlan, progress: Callable[[
 
 
 def _plan_at(
-    context: RegionContext, catalog: CatalogReader, lost: tuple[str, ...], main: str
+    context: RegionContext,
+    catalog: CatalogReader,
+    lost: tuple[str, ...],
+    main: str,
+    answers: dict[tuple[str, str], bool],
 ) -> tuple[MovePlan, dict[str, tuple[Key, Content]]]:
-    """Return the moves at one commit of `main`, and by key name what would be put."""
+    """Return the moves at one commit of `main`, and by key name what would be put.
+
+    Args:
+        answers: whether a version names a file in a lost region, by its metadata.json on `main` and here; is added to.
+    """
     head = load_held_list(context.objects, read_head(catalog, context.region.replica_branch))
     replica = {
         key: content
@@ -145,7 +155,10 @@ def _plan_at(
     for key, content in catalog.entries(SOURCE_BRANCH, main):
         name, replica_content = key_name(key), replica.get(key)
         try:
-            if not _names_file_in(context, name, content, replica_content, lost):
+            version = content.metadata_location or "", (replica_content and replica_content.metadata_location) or ""
+            if version not in answers:
+                answers[version] = _names_file_in(context, name, content, replica_content, lost)
+            if not answers[version]:
                 continue
         except SternaError as error:
             skipped[name] = f"whether it has files in {', '.join(lost)} can't be told: {error.message}"

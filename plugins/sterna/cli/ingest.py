@@ -158,9 +158,10 @@ def run(
         summary = run_worker(
             context, ingest, lambda batch: progress(consolidated_text(batch)), progress, seconds, once=once
         )
-    output.result(summary.fields(), work_text(summary))
     is_left = summary.waiting is None or (once and summary.waiting.unclaimed)
-    exit_with_first([summary.exit_code, ExitCode.RETRY_LATER if is_left else ExitCode.SUCCESS])
+    exit_code = summary.exit_code or (ExitCode.RETRY_LATER if is_left else ExitCode.SUCCESS)
+    output.result({**summary.fields(), "exit_code": exit_code}, work_text(summary))
+    exit_with_first([exit_code])
 
 
 @ingest_app.command("replay", epilog="Example: sterna ingest replay --region eu --batch 4d1f… --yes")

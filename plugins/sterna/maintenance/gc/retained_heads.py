@@ -100,7 +100,10 @@ def read_retained_heads(context: RegionContext, since: datetime, *, whole_histor
     for version in _versions_since_time(context, branch, head.hash, since, heads.refused if whole_history else None):
         (heads.refused if version.kind != HELD_LIST and _is_refused(context, version.key) else heads.kept).add(version)
     visible = head_versions | heads.other_references.read_new_versions()
-    heads.superseded = frozenset(item.metadata for item in heads.kept - visible if item.kind != HELD_LIST)
+    shown = {version.metadata for version in visible}
+    heads.superseded = frozenset(
+        version.metadata for version in heads.kept if version.kind != HELD_LIST and version.metadata not in shown
+    )
     heads.kept |= visible
     heads.past_on_main = _past_main_versions(context, since) - heads.kept
     heads.refused -= heads.kept

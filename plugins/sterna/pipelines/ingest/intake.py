@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
-from sterna.errors import StoreError
+from sterna.errors import SternaError, StoreError
 from sterna.pipelines.ingest.batch_rules import close_due
 from sterna.pipelines.ingest.inbox import UploadRequest
 from sterna.pipelines.ingest.model import Upload
@@ -30,6 +30,8 @@ _USAGE_CACHE_SECONDS = 1.0  # for which what a tenant has taken up is remembered
 _BACKLOG_SECONDS = 5.0
 _JOIN_SECONDS = 10.0
 _VISIBILITY_SECONDS = 3.0
+_RETRY_SECONDS = 2.0
+_STOPPED_SECONDS = 30.0
 
 
 @dataclass
@@ -63,13 +65,11 @@ class IntakePoll(Reconciler[None, None, object]):
     """One thing that an intake does again and again, in a thread of its own: each poll finds what is new, and takes it.
 
     Args:
-        interval: seconds from one poll to the next.
+        interval: seconds from the end of one poll to the next; after a failure, too, where it is longer than a retry's.
         prepare: sees that inbox and tracker are there.
         poll: takes what is new; idempotent.
         on_failure: called with the error of either.
     """
-
-    retry_seconds, stopped_seconds = 2.0, 30.0
 
     def __init__(
         self,
@@ -79,7 +79,8 @@ class IntakePoll(Reconciler[None, None, object]):
         poll: Callable[[], object],
         on_failure: Callable[[BaseException], object],
     ) -> None:
-        self.name, self.interval = name, interval
+        self.name, self.interval, self._pause = name, interval, interval
+        self.retry_seconds, self.stopped_seconds = max(_RETRY_SECONDS, interval), max(_STOPPED_SECONDS, interval)
         self._prepare, self._poll, self._on_failure = prepare, poll, on_failure
 
     def observe(self, previous: None = None) -> None:
@@ -100,14 +101,20 @@ class IntakePoll(Reconciler[None, None, object]):
         Raises:
             SternaError: the tracker, a store, a topic or a catalog doesn't answer.
         """
-        return self._poll()
+        begun = time.monotonic()
+        try:
+            return self._poll()
+        finally:
+            self.interval = self._pause + time.monotonic() - begun  # the runner counts from a poll's start
 
     def summarize(self, result: object) -> str:
         """Return "": counters have what was taken."""
         return ""
 
     def record_failure(self, error: BaseException) -> None:
-        """Count it, or show it."""
+        """Count it, or show it; what is unexpected is tried again as rarely as what an operator has to mend."""
+        retry = _RETRY_SECONDS if isinstance(error, SternaError) else _STOPPED_SECONDS
+        self.retry_seconds = max(retry, self._pause)
         self._on_failure(error)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
+from pyiceberg.types import DoubleType, NestedField, StructType
 
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.errors import BadUpdate, BrokenMetadata, ForeignFile, SizeDiffers, TableError
@@ -114,6 +116,29 @@ def test_a_kept_file_is_taken_once() -> None:
     entries.take(served_entry(files), 0, CLAIMS)
     with pytest.raises(ForeignFile, match="live"):
         entries.take(served_entry(files), 0, CLAIMS)
+
+
+@pytest.mark.parametrize(("ratio", "is_same"), [(math.nan, True), (1.5, False)])
+def test_a_kept_file_of_the_partition_nan_is_taken(ratio: float, is_same: bool) -> None:
+    schema = manifest_schema(2, StructType(NestedField(1000, "ratio", DoubleType())))
+
+    def of_ratio(path: str, ratio: float, **changes: Any) -> bytes:
+        record = entry(path) | changes
+        return avro_file(schema, [record | {"data_file": record["data_file"] | {"partition": {"ratio": ratio}}}])
+
+    files = {NEW: of_ratio(ORIGINAL, math.nan), SERVED: of_ratio(PROMOTED, math.nan)}
+    for uri, path in ((LIST, NEW), (SERVED_LIST, SERVED)):
+        row = manifest_row(path, len(files[path]), sequence_number=7)
+        files[uri] = avro_file(manifest_list_schema(2), [row])
+    opened = parent(files)
+    entries = CarriedEntries(opened, opened.manifests.values(), {(PROMOTED, None)})
+    kept = of_ratio(PROMOTED, ratio, status=0, file_sequence_number=7)
+    record = next(ManifestRecords(kept, "s3://eu-bucket/near/m.avro").entries())
+    if is_same:
+        assert entries.take(record, 0, CLAIMS)[100] == ORIGINAL
+        return
+    with pytest.raises(BadUpdate, match="partition"):
+        entries.take(record, 0, CLAIMS)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from sterna.errors import BadUpdate, ForeignFile
 from sterna.iceberg.avro.by_field_id import Values
@@ -97,4 +98,10 @@ def _difference(
 
 
 def _partition(entry: EntryRecord) -> Values:
-    return {field_id: value for field_id, value in (entry.file.get(PARTITION) or {}).items() if value is not None}
+    fields = (entry.file.get(PARTITION) or {}).items()
+    return {field_id: _comparable(value) for field_id, value in fields if value is not None}
+
+
+def _comparable(value: Any) -> Any:
+    """Return a float's bytes, since NaN differs from itself; anything else as it is."""
+    return struct.pack("<d", value) if isinstance(value, float) else value

@@ -63,7 +63,9 @@ class Objects:
         self._sweep_stores: dict[str, OpenStore] = {}
         self._folders: dict[str, tuple[OpenStore, str]] = {}
         self._open_lock = threading.Lock()
-        self._read_budget, self._parse_budget = (MemoryBudget(mapping.region.limits.plan_bytes) for _ in range(2))
+        self._read_budget, self._parse_budget, self._commit_budget = (
+            MemoryBudget(mapping.region.limits.plan_bytes) for _ in range(3)
+        )
         self._large: Callable[[str, int], None] = lambda uri, size: None
 
     @classmethod
@@ -140,9 +142,21 @@ class Objects:
 
     @contextmanager
     def reserve_memory(self, uri: str, memory_bytes: int) -> Iterator[None]:
-        """Wait until a file may be parsed that takes about so many bytes of memory."""
+        """Wait until a file may be parsed that takes about so many bytes of memory.
+
+        Who has this reads nothing by `read_bounded` meanwhile: others parse while they read, and both would wait.
+        """
         self._large(uri, memory_bytes)
         with self._parse_budget.reserve(memory_bytes):
+            yield
+
+    @contextmanager
+    def reserve_commit_memory(self, memory_bytes: int) -> Iterator[None]:
+        """Wait until a commit's new files may be held against others that take about so many bytes of memory.
+
+        Files may be read and parsed meanwhile: no reader and no parser waits for this.
+        """
+        with self._commit_budget.reserve(memory_bytes):
             yield
 
     def read_many(self, uris: Iterable[str], workers: int | None = None) -> Iterator[tuple[str, bytes | SternaError]]:
@@ -425,6 +439,7 @@ class _CachingObjects(Objects):
     def __init__(self, objects: Objects, run: str) -> None:
         super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers)
         self._read_budget, self._parse_budget = objects._read_budget, objects._parse_budget
+        self._commit_budget = objects._commit_budget
         self._objects = objects
         self._run = run
 

@@ -15,6 +15,7 @@ from sterna.iceberg.manifests.entry_records import EntryRecord, ManifestRecords
 from sterna.serving.rest_catalog.carried_entries import CarriedEntries
 from sterna.serving.rest_catalog.parent_files import ParentFiles, open_parent
 from sterna.serving.rest_catalog.snapshot_claims import SnapshotClaims
+from sterna.storage.memory_budget import MemoryBudget, read_bounded
 from tests.unit.config.samples import mapping
 from tests.unit.iceberg.avro_files import avro_file, entry, manifest_list_schema, manifest_row, manifest_schema
 
@@ -42,6 +43,29 @@ class Files:
         return ((uri, self.files[uri]) for uri in sizes)
 
 
+class LoneBudget(MemoryBudget):
+    """A budget with one reader: who waits for more waits without end."""
+
+    def acquire(self, size: int) -> int:
+        acquired = self.try_acquire(size)
+        assert acquired is not None, "it waits for memory that it has itself"
+        return acquired
+
+
+class BoundedFiles(Files):
+    """The same, but that a reader has room for one file at a time."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(files)
+        self.budget = LoneBudget(1)
+
+    def read(self, uri: str, *, limit: int) -> bytes:
+        return self.files[uri]
+
+    def read_bounded(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Any]]:
+        return read_bounded(self, sizes, self.budget, 1)
+
+
 def manifest(path: str, **changes: Any) -> bytes:
     return avro_file(manifest_schema(2), [entry(path) | changes], content="data")
 
@@ -58,12 +82,12 @@ def table(old: dict[str, Any], new: dict[str, Any]) -> dict[str, bytes]:
     return files
 
 
-def parent(files: dict[str, bytes]) -> ParentFiles:
+def parent(files: dict[str, bytes], kind: type[Files] = Files) -> ParentFiles:
     metadata = {
         "location": "s3://eu-bucket/replica/us/t",
         "snapshots": [{"snapshot-id": 1, "manifest-list": LIST}],
     }
-    return open_parent(Files(files), metadata, 1, MetadataVersion(2))  # type: ignore[arg-type]
+    return open_parent(kind(files), metadata, 1, MetadataVersion(2))  # type: ignore[arg-type]
 
 
 def served_entry(files: dict[str, bytes], **changes: Any) -> EntryRecord:
@@ -80,6 +104,12 @@ def test_a_file_with_two_names_on_main_is_refused() -> None:
 @pytest.mark.parametrize(("old", "new", "name"), [(1, 2, PROMOTED), (2, 1, ORIGINAL)])
 def test_the_name_that_is_live_decides(old: int, new: int, name: str) -> None:
     assert parent(table({"status": old}, {"status": new})).data_files({PROMOTED}) == {PROMOTED: name}
+
+
+def test_names_are_searched_within_a_budget_for_one_file() -> None:
+    opened = parent(table({"status": 2}, {"status": 1}), BoundedFiles)
+    assert opened.data_files({PROMOTED}) == {PROMOTED: ORIGINAL}
+    assert len(list(opened.live_entries(opened.manifests.values()))) == 1
 
 
 def test_a_file_that_the_parent_deleted_has_its_name_still() -> None:

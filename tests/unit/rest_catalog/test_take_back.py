@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from sterna.storage.objects import Objects
 from tests.support.small_world import World, make_world, run
 from tests.unit.rest_catalog.near_client import NearCatalog
 
@@ -42,3 +46,27 @@ def test_an_overwrite_keeps_and_deletes_files_by_the_names_of_main(world: World)
     near.load_table(T).overwrite(ids(9), overwrite_filter="id = 1")
     main = world.writer.load_table(T)
     assert sorted(main.scan().to_arrow().column("id").to_pylist()) == [0, 0, 2, 2, 7, 8, 9]
+
+
+def test_nothing_is_read_while_memory_to_parse_is_held(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan has them the other way round: it parses what it is reading, and each would wait for the other."""
+    near = NearCatalog(world)
+    reserve, read = Objects.reserve_memory, Objects.read_bounded
+    held: list[str] = []
+
+    @contextmanager
+    def note_reserved(objects: Objects, uri: str, memory_bytes: int) -> Iterator[None]:
+        with reserve(objects, uri, memory_bytes):
+            held.append(uri)
+            yield
+            held.remove(uri)
+
+    def require_none_held(objects: Objects, sizes: dict[str, int]) -> Iterator[tuple[str, Any]]:
+        assert held == []
+        return read(objects, sizes)
+
+    table = near.load_table(T)
+    monkeypatch.setattr(Objects, "reserve_memory", note_reserved)
+    monkeypatch.setattr(Objects, "read_bounded", require_none_held)
+    table.overwrite(ids(9), overwrite_filter="id = 1")
+    assert near.commits

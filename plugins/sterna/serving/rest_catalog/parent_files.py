@@ -171,13 +171,8 @@ class ParentFiles:
         """
         names: dict[str, str] = {}
         deleted: dict[str, str] = {}
-        by_path = {path: row for path, row in self.manifests.items() if row.main.manifest.content == ids.DATA}
-        for path, paths in self._served_paths(by_path):
-            if not wanted & paths:
-                continue
-            row = by_path[path].main
-            data = next(self._read_rows([row]))[1]
-            entries = read_entries(data, row.manifest.path, self._mapping.region.limits)
+        for path, data in self._read_rows(self._rows_naming(wanted)):
+            entries = read_entries(data, path, self._mapping.region.limits)
             columns = (entries.column(name).to_pylist() for name in ("status", "file_path"))
             for status, main in zip(*columns, strict=True):
                 served = self._mapping.content_uri_or_original(main)
@@ -185,15 +180,27 @@ class ParentFiles:
                     continue
                 if (deleted if status == ids.DELETED else names).setdefault(served, main) != main:
                     raise ForeignFile("two files on `main` are served by this name", file=served)
-            if len(names) == len(wanted) and not self._is_promoted:
-                break
         return deleted | names
 
-    def _served_paths(self, manifests: Mapping[str, ParentManifest]) -> Iterator[tuple[str, set[str]]]:
-        """Yield the URI of each manifest that is served, and of the files that it names."""
-        for path, data in self._read_rows([manifest.served for manifest in manifests.values()]):
+    def _rows_naming(self, wanted: set[str]) -> list[ListRow]:
+        """Return the rows on `main` of the manifests that name one of the wanted data files, by what is served of them.
+
+        All of the search comes before the first of these is read: who reads within the memory budget may not wait for
+        more of it.
+        """
+        by_path = {path: row for path, row in self.manifests.items() if row.main.manifest.content == ids.DATA}
+        rows: list[ListRow] = []
+        live: set[str] = set()
+        for path, data in self._read_rows([manifest.served for manifest in by_path.values()]):
             entries = read_entries(data, path, self._mapping.region.limits)
-            yield path, set(entries.column("file_path").to_pylist())
+            columns = (entries.column(name).to_pylist() for name in ("status", "file_path"))
+            named = [(status, uri) for status, uri in zip(*columns, strict=True) if uri in wanted]
+            if named:
+                rows.append(by_path[path].main)
+            live.update(uri for status, uri in named if status != ids.DELETED)
+            if len(live) == len(wanted) and not self._is_promoted:
+                break
+        return rows
 
     def _records(self, data: bytes, uri: str) -> ManifestRecords:
         return ManifestRecords(data, uri, self._mapping.region.limits)

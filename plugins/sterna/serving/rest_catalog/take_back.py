@@ -157,7 +157,7 @@ class _SnapshotWriter:
         memory_bytes = estimate_memory(new_rows)
         with client_fault(uri):
             self._limits.check("plan_bytes", memory_bytes, "bytes of memory for a commit's new manifests", uri)
-        with self._objects.reserve_memory(uri, memory_bytes):
+        with self._objects.reserve_commit_memory(memory_bytes):
             manifests = self._write_manifests(new_rows, carried)
         written = self._write_list(carried, manifests)
         return TakenBack({**snapshot, "manifest-list": written}, uri, self._replaced)

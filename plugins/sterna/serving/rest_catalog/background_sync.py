@@ -52,8 +52,8 @@ class BackgroundSync:
         with self._changed:
             self._requested += 1
             if not self._running:
-                self._running = True
                 run_in_background(self._run, "sterna-catalog-sync")
+                self._running = True  # only once the thread has begun; it waits for this lock
             return self._requested
 
     def wait(self, number: int, seconds: float) -> bool:

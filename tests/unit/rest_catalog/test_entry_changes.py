@@ -22,6 +22,7 @@ from sterna.errors import (
 )
 from sterna.serving.rest_catalog import entry_changes as changes
 from sterna.serving.rest_catalog.commit import Address, commit_tables
+from sterna.serving.rest_catalog.overlay import served_view_metadata
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit
 from tests.support.rest_address import AddressClient, address_of, read_json
@@ -227,6 +228,25 @@ def test_a_view_is_made_replaced_renamed_and_dropped(world: World, address: Addr
     changes.drop(address, ICEBERG_VIEW, ("ns", "w"))
     with pytest.raises(NoSuchView):
         changes.commit_view(address, key, [], updates)
+
+
+def test_the_location_that_is_served_of_a_view_may_be_sent_back(world: World, address: Address) -> None:
+    key = ("ns", "v")
+    run(world, "us")
+    changes.create_view(address_of(world, "us"), ("ns",), VIEW)
+    run(world)
+    document = main_json(world, key)
+    location = document["location"]
+    served = served_view_metadata(document, address.region().mapping, address.near_root)["location"]
+    assert served != location
+    updates = [
+        {"action": "set-location", "location": f"{served}/"},
+        {"action": "set-properties", "updates": {"a": "1"}},
+    ]
+    changes.commit_view(address, key, [], updates)
+    assert (main_json(world, key)["location"], main_json(world, key)["properties"]["a"]) == (location, "1")
+    with pytest.raises(BadUpdate):
+        changes.commit_view(address, key, [], [{"action": "set-location", "location": f"{served}-other"}])
 
 
 def test_namespaces(world: World, address: Address) -> None:

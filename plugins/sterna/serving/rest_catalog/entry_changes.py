@@ -48,7 +48,7 @@ from sterna.serving.rest_catalog.commit import (
 )
 from sterna.serving.rest_catalog.names import require_key
 from sterna.serving.rest_catalog.new_tables import create_table_metadata
-from sterna.serving.rest_catalog.overlay import overlaid_properties
+from sterna.serving.rest_catalog.overlay import overlaid_properties, served_view_metadata
 from sterna.serving.rest_catalog.requirements import check_requirements
 from sterna.serving.rest_catalog.rules import (
     reject_protected_properties,
@@ -300,10 +300,12 @@ def _own_view_updates(
 ) -> list[Mapping[str, Any]]:
     """Return a view's updates without the location that was served."""
     context, own = address.region(), []
-    served = {metadata.get("location"), context.mapping.replica_folder(str(metadata.get("location")))}
+    location = str(metadata.get("location"))
+    served = served_view_metadata(metadata, context.mapping, address.near_root)["location"]
+    served_locations = {uri.rstrip("/") for uri in (location, context.mapping.replica_folder(location), served)}
     for update in updates:
         if update.get("action") == "set-location":
-            if isinstance(update.get("location"), str) and update.get("location") in served:
+            if str(update.get("location")).rstrip("/") in served_locations:
                 continue
             require_own_location(context, address.near_root, update.get("location"))
         own.append(update)

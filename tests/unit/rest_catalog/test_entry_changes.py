@@ -26,7 +26,7 @@ from sterna.serving.rest_catalog.overlay import served_view_metadata
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit
 from tests.support.rest_address import AddressClient, address_of, read_json
-from tests.support.small_world import World, make_world, run
+from tests.support.small_world import World, make_world, ruled, run, with_third_region
 
 KEY, NEW = ("ns", "orders"), ("ns", "new")
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
@@ -148,6 +148,28 @@ def test_a_table_needs_its_namespace_and_a_policy_that_lets_it_be(world: World, 
         changes.create_table(kept_away, ("ns",), request())
     with pytest.raises(Forbidden):
         changes.rename(kept_away, ICEBERG_TABLE, KEY, NEW)
+
+
+def test_a_name_that_a_policy_keeps_away_is_none(world: World, address: Address) -> None:
+    changes.create_view(address, ("ns",), VIEW)
+    kept_away = address_of(ruled(world, policies=[{"tables": ["ns.orders", "ns.v"], "replicate": False}]))
+    before = world.catalog.reference("main").hash
+    with pytest.raises(NoSuchTable):
+        changes.drop(kept_away, ICEBERG_TABLE, KEY)
+    with pytest.raises(NoSuchTable):
+        changes.rename(kept_away, ICEBERG_TABLE, KEY, NEW)
+    with pytest.raises(NoSuchView):
+        changes.commit_view(kept_away, ("ns", "v"), [], [{"action": "set-properties", "updates": {"a": "1"}}])
+    assert world.catalog.reference("main").hash == before
+
+
+def test_no_new_name_brings_a_table_to_a_region_that_it_is_kept_from(world: World) -> None:
+    world = with_third_region(world)
+    kept = address_of(ruled(world, residency=[{"tables": ["ns.orders", "ns.kept"], "only": ["us", "eu"]}]))
+    with pytest.raises(Forbidden, match="ap"):
+        changes.rename(kept, ICEBERG_TABLE, KEY, NEW)
+    changes.rename(kept, ICEBERG_TABLE, KEY, ("ns", "kept"))
+    assert on_main(world, KEY) is None and on_main(world, ("ns", "kept")) is not None
 
 
 def test_a_dropped_table_is_gone_at_once_and_its_files_stay(world: World, address: Address) -> None:

@@ -54,6 +54,7 @@ from sterna.serving.rest_catalog.rules import (
     reject_protected_properties,
     reject_protected_updates,
     reject_replica_uris,
+    reject_wider_replication,
     require_own_location,
     require_readable_everywhere,
     require_replicated,
@@ -197,7 +198,7 @@ def rename(address: Address, kind: str, source: Key, destination: Key, idempoten
 
     Raises:
         NoSuchTable, NoSuchView, NoSuchNamespace, AlreadyExists: it can't be renamed.
-        Forbidden: a policy keeps the new name from this region.
+        Forbidden: a policy keeps the new name from this region, or the old one from a region that would have the new.
         CommitOutcomeUnknown: as `carry_out`.
     """
     namespace = destination[:-1]
@@ -205,8 +206,9 @@ def rename(address: Address, kind: str, source: Key, destination: Key, idempoten
         main = read_main(address, [namespace, source, destination], idempotency_key)
         if main.replayed:
             return
-        content = _existing(main, kind, source)
+        content = _existing(address, main, kind, source)
         require_replicated(address.region(), destination)
+        reject_wider_replication(address.region(), source, destination)
         _require_free(main, namespace, destination)
         operations = (Delete(source), Put(destination, content))
         message = f"rename {_KIND_NAMES[kind]} {key_name(source)} to {key_name(destination)}"
@@ -228,7 +230,7 @@ def drop(address: Address, kind: str, key: Key, idempotency_key: str = "") -> No
         main = read_main(address, [key], idempotency_key)
         if main.replayed:
             return
-        _existing(main, kind, key)
+        _existing(address, main, kind, key)
         carry_out(address, main, [Delete(key)], f"drop {_KIND_NAMES[kind]} {key_name(key)}", idempotency_key)
 
 
@@ -280,7 +282,7 @@ def commit_view(
         main = read_main(address, [key], idempotency_key)
         if main.replayed:
             return committed_entry(committed_entries(address, main), key)
-        content = _existing(main, ICEBERG_VIEW, key)
+        content = _existing(address, main, ICEBERG_VIEW, key)
         context, uri = address.region(), content.metadata_location or ""
         metadata = main_metadata.read_metadata(context, uri)
         try:
@@ -440,9 +442,15 @@ def _object(request: Mapping[str, Any], field: str) -> dict[str, Any]:
     return value
 
 
-def _existing(main: MainState, kind: str, key: Key) -> Content:
-    content = main.contents[key]
-    if content is None or content.kind != kind:
+def _existing(address: Address, main: MainState, kind: str, key: Key) -> Content:
+    """Return a table or view on `main`; one that a policy keeps from this region isn't there for its clients.
+
+    Raises:
+        NoSuchTable, NoSuchView: there is none.
+    """
+    context, content = address.region(), main.contents[key]
+    is_hidden = bool(context.registry.exclusion_reason(key_name(key), context.region.name))
+    if content is None or content.kind != kind or is_hidden:
         raise _MISSING[kind](f"there is no such {_KIND_NAMES[kind]}", table=key_name(key))
     return content
 

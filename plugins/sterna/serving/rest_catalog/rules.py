@@ -161,6 +161,20 @@ def require_replicated(context: RegionContext, key: Key) -> None:
         raise Forbidden(f"it may not be in {context.region.name}: {reason}", table=key_name(key))
 
 
+def reject_wider_replication(context: RegionContext, source: Key, destination: Key) -> None:
+    """Refuse a new name under which a table or view would come to a region that a policy keeps it from.
+
+    Raises:
+        Forbidden: the new name has a replica in a region where the old one has none.
+    """
+    for region in context.registry.region_names:
+        reason = context.registry.exclusion_reason(key_name(source), region)
+        if reason and not context.registry.exclusion_reason(key_name(destination), region):
+            raise Forbidden(
+                f"under the name {key_name(destination)} it would be in {region}: {reason}", table=key_name(source)
+            )
+
+
 def require_readable_everywhere(context: RegionContext, key: Key, uris: Iterable[str]) -> None:
     """See that each region that has a table may have what is written to some places.
 

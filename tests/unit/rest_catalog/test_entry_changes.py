@@ -76,6 +76,23 @@ def request(**more: Any) -> dict[str, Any]:
     return {"name": "new", "schema": SCHEMA, **more}
 
 
+def creation(staged: dict[str, Any], key: Key = NEW) -> TableCommit:
+    """The commit that ends a staged creation."""
+    updates = [
+        {"action": "assign-uuid", "uuid": staged["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": staged["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": staged["partition-specs"][0]},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": staged["sort-orders"][0]},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": staged["location"]},
+        {"action": "set-properties", "updates": {"a": "1"}},
+    ]
+    return TableCommit(key, [{"type": "assert-create"}], updates)
+
+
 def test_a_table_is_made_here_and_written_to(world: World, address: Address) -> None:
     entry = changes.create_table(address, ("ns",), request(properties={"a": "1", "gc.enabled": "true"}))
     document = main_json(world, NEW)
@@ -92,23 +109,23 @@ def test_a_table_is_made_here_and_written_to(world: World, address: Address) -> 
 def test_a_staged_table_is_on_main_once_it_is_committed(world: World, address: Address) -> None:
     staged = changes.stage_table(address, ("ns",), request())
     assert on_main(world, NEW) is None
-    updates = [
-        {"action": "assign-uuid", "uuid": staged["table-uuid"]},
-        {"action": "upgrade-format-version", "format-version": 2},
-        {"action": "add-schema", "schema": staged["schemas"][0]},
-        {"action": "set-current-schema", "schema-id": -1},
-        {"action": "add-spec", "spec": staged["partition-specs"][0]},
-        {"action": "set-default-spec", "spec-id": -1},
-        {"action": "add-sort-order", "sort-order": staged["sort-orders"][0]},
-        {"action": "set-default-sort-order", "sort-order-id": -1},
-        {"action": "set-location", "location": staged["location"]},
-        {"action": "set-properties", "updates": {"a": "1"}},
-    ]
-    commit = TableCommit(NEW, [{"type": "assert-create"}], updates)
+    commit = creation(staged)
     commit_tables(address, [commit], Rights())
     assert main_json(world, NEW)["location"] == staged["location"]
     with pytest.raises(RequirementFailed):
         commit_tables(address, [commit], Rights())
+
+
+def test_a_staged_table_needs_its_namespace_still(world: World, address: Address) -> None:
+    changes.create_namespace(address, ("fresh",), {})
+    commit = creation(changes.stage_table(address, ("fresh",), request()), ("fresh", "new"))
+    changes.drop_namespace(address, ("fresh",))
+    committed = world.catalog.reference("main").hash
+    with pytest.raises(NoSuchNamespace) as caught:
+        commit_tables(address, [commit], Rights())
+    assert caught.value.status == 404
+    assert world.catalog.reference("main").hash == committed
+    assert not (world.folder / "eu" / "lake" / "_sterna" / "rest" / commit.updates[0]["uuid"]).exists()
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sterna.catalog.model import ICEBERG_TABLE, Content, Key, key_name
+from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Content, Key, key_name
 from sterna.config.registry.fingerprint import MetadataVersion
-from sterna.config.registry.model import is_inside
-from sterna.errors import AlreadyExists, BadUpdate, ForeignFile, NoSuchTable, RequirementFailed, TableError
+from sterna.config.registry.model import SOURCE_BRANCH, is_inside
+from sterna.errors import (
+    AlreadyExists,
+    BadUpdate,
+    ForeignFile,
+    NoSuchNamespace,
+    NoSuchTable,
+    RequirementFailed,
+    TableError,
+)
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import main_metadata
 from sterna.serving.rest_catalog.metadata_updates import apply_table_updates, new_table_metadata
@@ -167,9 +175,12 @@ def prepare_creation(context: RegionContext, near_root: str, commit: TableCommit
         The entry to put, without id.
 
     Raises:
+        NoSuchNamespace: its namespace isn't there.
         RequirementFailed, BadUpdate, ForeignFile, Forbidden, StoreError: as `prepare_commit`.
+        CatalogError: the catalog can't be read.
     """
     require_replicated(context, commit.key)
+    _require_namespace(context, commit.key[:-1])
     reject_forbidden_updates(commit.updates, rights, None)
     reject_protected_updates(commit.updates, {})
     check_requirements(None, commit.requirements)
@@ -182,6 +193,22 @@ def prepare_creation(context: RegionContext, near_root: str, commit: TableCommit
     reject_replica_uris(context.mapping, own_updates)
     metadata = new_table_metadata(own_updates, now_ms)
     return main_metadata.table_content(metadata, main_metadata.write_metadata(context.objects, folder, metadata))
+
+
+def _require_namespace(context: RegionContext, namespace: Key) -> None:
+    """See that the namespace of a new table is on `main`: the catalog would refuse its commit once all is written.
+
+    Raises:
+        NoSuchNamespace: it isn't there.
+        CatalogError: the catalog can't be read.
+    """
+    if not namespace:
+        return
+    head = context.primary.reference(SOURCE_BRANCH).hash
+    is_empty = head == context.primary.no_ancestor()
+    content = None if is_empty else context.primary.contents(SOURCE_BRANCH, head, [namespace]).get(namespace)
+    if content is None or content.kind != NAMESPACE:
+        raise NoSuchNamespace("there is no such namespace", table=key_name(namespace))
 
 
 def _require_own_locations(

@@ -15,6 +15,7 @@ from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Put
 from sterna.replication.replica.region import RegionContext
+from sterna.serving.rest_catalog.client_files import write_roots
 from sterna.serving.rest_catalog.overlay import region_places, served_metadata
 from sterna.serving.rest_catalog.take_back import TakenBack, take_back_snapshot
 from tests.support.world import World
@@ -66,10 +67,10 @@ class NearSpark:
             if snapshot["snapshot-id"] in before:
                 continue
             mapping = self.context.mapping
-            places = region_places(mapping, NEAR_ROOT, main)
+            roots = write_roots(main, region_places(mapping, NEAR_ROOT, main))
             folder = f"{NEAR_ROOT}/_sterna/rest/{main['table-uuid']}"
             taken.append(
-                take_back_snapshot(self.context.objects, mapping, main, snapshot, places, folder, earlier=taken)
+                take_back_snapshot(self.context.objects, mapping, main, snapshot, roots, folder, earlier=taken)
             )
         self.taken = tuple(taken)
         names = (

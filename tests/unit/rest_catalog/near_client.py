@@ -13,6 +13,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import update_table_metadata
 
 from sterna.replication.replica.region import RegionContext
+from sterna.serving.rest_catalog.client_files import write_roots
 from sterna.serving.rest_catalog.overlay import Places, region_places, served_metadata
 from sterna.serving.rest_catalog.take_back import TakenBack, take_back_snapshot
 from tests.support.small_world import World, run
@@ -80,7 +81,7 @@ class NearCatalog(WriterCatalog):
             mapping,
             self.main_metadata(identifier),
             snapshot,
-            self.places(identifier),
+            write_roots(self.main_metadata(identifier), self.places(identifier)),
             own_folder(self.world),
             **more,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,6 +20,7 @@ from sterna.errors import (
     CatalogUnreachable,
     CommitOutcomeUnknown,
     Forbidden,
+    ForeignFile,
     NoSuchTable,
     RequirementFailed,
     StaleBase,
@@ -26,12 +28,14 @@ from sterna.errors import (
 from sterna.replication.sync.follow import FollowerLimits
 from sterna.serving.rest_catalog import commit as commit_module
 from sterna.serving.rest_catalog.commit import commit_tables
+from sterna.serving.rest_catalog.entry_changes import create_table
 from sterna.serving.rest_catalog.rules import Rights
-from sterna.serving.rest_catalog.table_commit import TableCommit
+from sterna.serving.rest_catalog.table_commit import TableCommit, prepare_commit, read_table
 from tests.support.rest_address import AddressClient, address_of, read_json
-from tests.support.small_world import World, make_world, run
+from tests.support.small_world import World, make_world, ruled, run
 
 KEY = ("ns", "orders")
+SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 NONE = FollowerLimits(max_bytes=-1)
 """No sync is small enough for the address: the region is behind for good."""
 
@@ -363,3 +367,61 @@ def test_a_policy_of_others_isnt_broken_by_a_place_here(world: World) -> None:
     commit = TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])
     with pytest.raises(Forbidden):
         commit_tables(address_of(ruled), [commit], Rights())
+
+
+def born_here(client: AddressClient, name: str) -> str:
+    """Make a table of eu with one file; return its location."""
+    create_table(client.address, ("ns",), {"name": name, "schema": SCHEMA})
+    client.load_table(("ns", name)).append(rows(0))
+    return client.load_table(("ns", name)).location()
+
+
+@pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path", "location"])
+def test_no_commit_names_the_folder_that_its_own_files_are_in(world: World, client: AddressClient, name: str) -> None:
+    victim, own = born_here(client, "victim"), born_here(client, "own")
+    stolen = next(iter(client.load_table(("ns", "victim")).scan().plan_files())).file.file_path
+    committed = head(world)
+    transaction = client.load_table(("ns", "own")).transaction()
+    transaction.add_files([stolen])
+    change: dict[str, Any] = {"action": "set-properties", "updates": {name: victim}}
+    if name == "location":
+        change = {"action": "set-location", "location": victim}
+    updates = [json.loads(update.model_dump_json(by_alias=True, exclude_none=True)) for update in transaction._updates]
+    with pytest.raises(ForeignFile) as caught:
+        commit_tables(client.address, [TableCommit(("ns", "own"), [], [change, *updates])], Rights())
+    assert caught.value.file.endswith(stolen.rsplit("/", 1)[-1])
+    assert head(world) == committed and own != victim
+
+
+@pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path", "write.object-storage.path", "location"])
+def test_files_are_written_where_a_table_may_be(world: World, client: AddressClient, name: str) -> None:
+    own = born_here(client, "own")
+
+    def place(uri: str) -> TableCommit:
+        properties = {"action": "set-properties", "updates": {name: uri}}
+        update = {"action": "set-location", "location": uri} if name == "location" else properties
+        return TableCommit(("ns", "own"), [], [update])
+
+    commit_tables(client.address, [place(f"{own}/d")], Rights())
+    committed, lake = head(world), f"file://{world.folder}/eu/lake"
+    elsewhere = (f"file://{world.folder}/us/lake/t", f"{lake}/near/x", f"{lake}/_sterna/rest/x", f"{own}/../victim")
+    for uri in elsewhere:
+        with pytest.raises(BadUpdate):
+            commit_tables(client.address, [place(uri)], Rights())
+        if name != "location":
+            with pytest.raises(BadUpdate):
+                request = {"name": "new", "schema": SCHEMA, "properties": {name: uri}}
+                create_table(client.address, ("ns",), request)
+    strict = ruled(world, residency=[{"locations": ["eu-lake"], "only": ["eu"]}])
+    with pytest.raises(Forbidden):
+        prepare(strict, place(f"{lake}/moved"))
+    assert head(world) == committed
+
+
+def prepare(world: World, commit: TableCommit) -> None:
+    """Prepare a commit under other rules."""
+    address, key = address_of(world), commit.key
+    content = world.catalog.contents("main", head(world), [key])[key]
+    table = read_table(address.region(), key, content)
+    assert table is not None
+    prepare_commit(address.region(), address.near_root, table, table.content, commit, Rights())

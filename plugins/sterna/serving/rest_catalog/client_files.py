@@ -9,15 +9,9 @@ from typing import Any, Final
 
 from sterna.config.registry.folders import is_state_uri
 from sterna.errors import BadUpdate, ForeignFile, ObjectMissing, TableError
-from sterna.serving.rest_catalog.overlay import Places
+from sterna.serving.rest_catalog.overlay import WRITE_PATHS, Places
 from sterna.storage.objects import Objects
 
-_WRITE_PATHS: Final = (
-    "write.data.path",
-    "write.metadata.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-)
 _KEPT_BYTES: Final = 32 << 20
 
 
@@ -40,13 +34,13 @@ def write_roots(metadata: Mapping[str, Any], places: Places | None) -> tuple[str
     """Return the folders below which a client may have written files of a table.
 
     Args:
-        metadata: the table's on `main`.
+        metadata: the table's on `main`, without what a commit changes in it: else a client could name any folder.
         places: as they were served; None: `main`'s own.
     """
     if places is not None:
         return tuple(dict.fromkeys((places.location, places.data_path, places.metadata_path)))
     properties = metadata.get("properties") or {}
-    roots = [metadata.get("location"), *(properties.get(name) for name in _WRITE_PATHS)]
+    roots = [metadata.get("location"), *(properties.get(name) for name in WRITE_PATHS)]
     return tuple(dict.fromkeys(root.rstrip("/") for root in roots if isinstance(root, str) and root.rstrip("/")))
 
 

@@ -56,6 +56,7 @@ from sterna.serving.rest_catalog.rules import (
     reject_replica_uris,
     reject_wider_replication,
     require_own_location,
+    require_own_write_paths,
     require_readable_everywhere,
     require_replicated,
 )
@@ -114,6 +115,7 @@ def _new_table_metadata(address: Address, key: Key, request: Mapping[str, Any]) 
     reject_protected_properties(properties, (), {})
     reject_replica_uris(context.mapping, request)
     location = _new_location(address, key, request)
+    require_own_write_paths(context, address.near_root, key, location, properties)
     overlaid = overlaid_properties(None)
     kept = {name: value for name, value in properties.items() if name not in overlaid}
     return create_table_metadata({**request, "properties": kept}, location, _now_ms())
@@ -291,14 +293,14 @@ def commit_view(
             bring_up(address, main.contents)
             raise
         reject_protected_updates(updates, metadata.get("properties") or {})
-        own_updates = _own_view_updates(address, updates, metadata)
+        own_updates = _own_view_updates(address, key, updates, metadata)
         changed = apply_view_updates(metadata, own_updates, _now_ms())
         put = _written_view(address, changed, uri).with_id(content.id)
         return _put(address, main, key, put, "view", idempotency_key)
 
 
 def _own_view_updates(
-    address: Address, updates: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any]
+    address: Address, key: Key, updates: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
     """Return a view's updates without the location that was served."""
     context, own = address.region(), []
@@ -309,7 +311,8 @@ def _own_view_updates(
         if update.get("action") == "set-location":
             if str(update.get("location")).rstrip("/") in served_locations:
                 continue
-            require_own_location(context, address.near_root, update.get("location"))
+            uri = require_own_location(context, address.near_root, update.get("location"))
+            require_readable_everywhere(context, key, [uri])
         own.append(update)
     reject_replica_uris(context.mapping, own)
     return own

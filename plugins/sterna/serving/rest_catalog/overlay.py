@@ -21,7 +21,8 @@ GC_ENABLED = "gc.enabled"
 NEAR_FOLDER = "near"
 # Each would take a client's files elsewhere than the two paths say.
 OTHER_PLACES = ("write.object-storage.path", "write.folder-storage.path", "write.location-provider.impl")
-_PATHS = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
+WRITE_PATHS = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
+"""Properties that say where engines write a table's files."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def _folder_uuid(mapping: RegionMapping, metadata: Mapping[str, Any], field: str
 def _written_places(metadata: Mapping[str, Any]) -> Iterable[str]:
     properties = metadata.get("properties") or {}
     yield str(metadata.get("location", ""))
-    yield from (str(properties[path]) for path in _PATHS if path in properties)
+    yield from (str(properties[path]) for path in WRITE_PATHS if path in properties)
 
 
 def _is_own(mapping: RegionMapping, place: str) -> bool:

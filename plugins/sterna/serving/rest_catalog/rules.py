@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sterna.catalog.model import Key, key_name
@@ -13,7 +14,7 @@ from sterna.config.registry.model import is_inside
 from sterna.errors import BadUpdate, Forbidden, NotResident, TableError
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog.main_metadata import address_root
-from sterna.serving.rest_catalog.overlay import NEAR_FOLDER, Places
+from sterna.serving.rest_catalog.overlay import NEAR_FOLDER, WRITE_PATHS, Places
 
 PROTECTED_PREFIX = "sterna."
 """How properties begin that sterna keeps in a table: where a batch, a flow or a change log has come to."""
@@ -224,3 +225,32 @@ def require_own_location(context: RegionContext, near_root: str, location: objec
     if not is_local or is_state_uri(f"{uri}/") or is_inside(uri, near) or is_inside(address_root(near_root), uri):
         raise BadUpdate("a table that is made here has its location in this region's own", file=uri)
     return uri
+
+
+def require_own_write_paths(
+    context: RegionContext,
+    near_root: str,
+    key: Key,
+    location: str,
+    properties: Mapping[str, Any],
+    current: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """See that a client has a table's files written into the table's own folder, or to where a table may be made.
+
+    Args:
+        near_root: the region's own location.
+        location: the table's.
+        properties: what is to be set; one with the value that it has is no change.
+        current: the present ones.
+
+    Raises:
+        BadUpdate: a folder isn't in this region, or is a place that the address keeps for itself.
+        Forbidden: a residency rule keeps a folder from a region that has the table.
+    """
+    for name in WRITE_PATHS:
+        path = properties.get(name)
+        if name not in properties or path == current.get(name):
+            continue
+        if isinstance(path, str) and is_inside(path, location.rstrip("/")) and ".." not in path.split("/"):
+            continue
+        require_readable_everywhere(context, key, [require_own_location(context, near_root, path)])

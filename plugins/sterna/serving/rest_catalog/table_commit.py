@@ -21,6 +21,7 @@ from sterna.errors import (
 )
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import main_metadata
+from sterna.serving.rest_catalog.client_files import write_roots
 from sterna.serving.rest_catalog.metadata_updates import apply_table_updates, new_table_metadata
 from sterna.serving.rest_catalog.overlay import Places, region_places, strip_overlay
 from sterna.serving.rest_catalog.requirements import check_requirements
@@ -31,6 +32,7 @@ from sterna.serving.rest_catalog.rules import (
     reject_protected_updates,
     reject_replica_uris,
     require_own_location,
+    require_own_write_paths,
     require_readable_everywhere,
     require_replicated,
 )
@@ -155,12 +157,12 @@ def prepare_commit(
     updates = strip_overlay(commit.updates, places, table.metadata)
     if not updates:
         return None
-    _require_own_locations(context, near_root, updates, places)
+    _require_own_locations(context, near_root, commit.key, updates, places, table.metadata)
     now_ms = _now_ms(table.metadata)
     frame = apply_table_updates(table.metadata, [update for update in updates if not _is_of_snapshots(update)], now_ms)
     folder = main_metadata.address_folder(near_root, table.metadata)
     version = context.mapping.metadata_version(shown.metadata_location or "")
-    own_updates = _take_back(context, updates, frame, places, folder, version)
+    own_updates = _take_back(context, updates, frame, write_roots(table.metadata, places), folder, version)
     reject_replica_uris(context.mapping, own_updates)
     metadata = apply_table_updates(table.metadata, own_updates, now_ms)
     metadata = main_metadata.with_log_entry(metadata, table.metadata, table.uri)
@@ -188,8 +190,9 @@ def prepare_creation(context: RegionContext, near_root: str, commit: TableCommit
     frame = new_table_metadata([update for update in updates if not _is_of_snapshots(update)], now_ms)
     location = require_own_location(context, near_root, frame.get("location"))
     require_readable_everywhere(context, commit.key, [location])
+    require_own_write_paths(context, near_root, commit.key, location, frame.get("properties") or {})
     folder = main_metadata.address_folder(near_root, frame)
-    own_updates = _take_back(context, updates, frame, None, folder, None)
+    own_updates = _take_back(context, updates, frame, write_roots(frame, None), folder, None)
     reject_replica_uris(context.mapping, own_updates)
     metadata = new_table_metadata(own_updates, now_ms)
     return main_metadata.table_content(metadata, main_metadata.write_metadata(context.objects, folder, metadata))
@@ -212,17 +215,28 @@ def _require_namespace(context: RegionContext, namespace: Key) -> None:
 
 
 def _require_own_locations(
-    context: RegionContext, near_root: str, updates: Sequence[Mapping[str, Any]], places: Places | None
+    context: RegionContext,
+    near_root: str,
+    key: Key,
+    updates: Sequence[Mapping[str, Any]],
+    places: Places | None,
+    metadata: Mapping[str, Any],
 ) -> None:
-    """See that a table moves within its own region alone.
+    """See that a table moves, and has its files written, within its own region alone.
 
     Raises:
         BadUpdate: it would move to another place, or was born elsewhere.
+        Forbidden: a residency rule keeps the place from a region that has the table.
     """
-    for location in (update.get("location") for update in updates if update.get("action") == "set-location"):
-        if places is not None:
-            raise BadUpdate("the location of a table that was born in another region can't be changed here")
-        require_own_location(context, near_root, location)
+    location, current = str(metadata.get("location")), metadata.get("properties") or {}
+    for update in updates:
+        if update.get("action") == "set-location":
+            if places is not None:
+                raise BadUpdate("the location of a table that was born in another region can't be changed here")
+            moved = require_own_location(context, near_root, update.get("location"))
+            require_readable_everywhere(context, key, [moved])
+        elif update.get("action") == "set-properties" and isinstance(properties := update.get("updates"), dict):
+            require_own_write_paths(context, near_root, key, location, properties, current)
 
 
 def _is_of_snapshots(update: Mapping[str, Any]) -> bool:
@@ -266,7 +280,7 @@ def _take_back(
     context: RegionContext,
     updates: Sequence[Mapping[str, Any]],
     frame: Mapping[str, Any],
-    places: Places | None,
+    roots: Sequence[str],
     folder: str,
     version: MetadataVersion | None,
 ) -> list[Mapping[str, Any]]:
@@ -274,7 +288,7 @@ def _take_back(
 
     Args:
         frame: `main`'s metadata with the commit's other updates, such as a new schema.
-        places: where clients write the table's files; None: to its own location.
+        roots: folders below which clients write the table's files.
         folder: where the address writes.
         version: of the localized files that the client read; None: it read none.
     """
@@ -284,20 +298,20 @@ def _take_back(
         snapshot, action = _added_snapshot(update), update.get("action")
         if snapshot is not None:
             taken_back = take_back_snapshot(
-                context.objects, context.mapping, frame, snapshot, places, folder, version=version, earlier=earlier
+                context.objects, context.mapping, frame, snapshot, roots, folder, version=version, earlier=earlier
             )
             earlier.append(taken_back)
             taken.append({**update, "snapshot": taken_back.snapshot})
         elif action in _STATISTICS:
             field = _STATISTICS[action]
-            taken.append({**update, field: _take_back_statistics(context, update.get(field), frame, places, field)})
+            taken.append({**update, field: _take_back_statistics(context, update.get(field), frame, roots, field)})
         else:
             taken.append(update)
     return taken
 
 
 def _take_back_statistics(
-    context: RegionContext, statistics: Any, frame: Mapping[str, Any], places: Places | None, field: str
+    context: RegionContext, statistics: Any, frame: Mapping[str, Any], roots: Sequence[str], field: str
 ) -> Mapping[str, Any]:
     """Return a statistics file's entry with `main`'s own name of the file.
 
@@ -310,8 +324,7 @@ def _take_back_statistics(
     for entry in frame.get(field) or ():
         if _content_uri(context, entry.get("statistics-path")) == uri:
             return {**statistics, "statistics-path": entry["statistics-path"]}
-    own = (places.location, places.data_path, places.metadata_path) if places else (str(frame.get("location")),)
-    if not any(is_inside(uri, folder.rstrip("/")) for folder in own) or context.mapping.below_replica_root(uri):
+    if not any(is_inside(uri, root) for root in roots) or context.mapping.below_replica_root(uri):
         raise ForeignFile("the statistics file is none of the table's, and no new one", file=uri)
     try:
         size = context.objects.size(uri)

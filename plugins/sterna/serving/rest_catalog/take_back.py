@@ -25,7 +25,7 @@ from sterna.iceberg.manifests.list_rows import ListRow, ManifestListRows
 from sterna.replication.replica.metadata_version import current_metadata_version
 from sterna.serving.rest_catalog.added_deletes import referenced_files, write_deletes
 from sterna.serving.rest_catalog.carried_entries import CarriedEntries
-from sterna.serving.rest_catalog.client_files import ClientFiles, client_fault, write_roots
+from sterna.serving.rest_catalog.client_files import ClientFiles, client_fault
 from sterna.serving.rest_catalog.new_manifests import (
     ADDED,
     NamedFiles,
@@ -33,7 +33,6 @@ from sterna.serving.rest_catalog.new_manifests import (
     inspect_manifest,
     open_manifest,
 )
-from sterna.serving.rest_catalog.overlay import Places
 from sterna.serving.rest_catalog.parent_files import ParentFiles, ParentManifest, open_parent, open_replaced
 from sterna.serving.rest_catalog.row_ids import require_row_ids
 from sterna.serving.rest_catalog.snapshot_claims import SnapshotClaims, read_claims
@@ -61,7 +60,7 @@ def take_back_snapshot(
     mapping: RegionMapping,
     main_metadata: Mapping[str, Any],
     snapshot: Mapping[str, Any],
-    places: Places | None,
+    roots: Iterable[str],
     folder: str,
     *,
     version: MetadataVersion | None = None,
@@ -75,7 +74,8 @@ def take_back_snapshot(
         mapping: of this region.
         main_metadata: the table's on `main`, at which the commit is aimed.
         snapshot: as the client's update `add-snapshot` has it.
-        places: where this region's clients write files of the table; None: `main`'s own places.
+        roots: folders below which this region's clients may have written files of the table, as `write_roots` returns
+            them.
         folder: URI below which no client may write or delete: all that is written lies there, under fresh names.
         version: of the localized files that the client read, `Mapping.metadata_version` of the metadata.json that is
             served; None: of a table whose localized files were never rewritten.
@@ -90,7 +90,7 @@ def take_back_snapshot(
         StoreUnreachable, StoreDenied, ObjectMissing: a file can't be read or written.
     """
     claims = read_claims(snapshot, main_metadata)
-    client = ClientFiles(objects, write_roots(main_metadata, places), added_roots)
+    client = ClientFiles(objects, roots, added_roots)
     client.require_metadata_place(claims.manifest_list)
     version = version or current_metadata_version(mapping)
     parent = _open_parent(objects, main_metadata, claims, version, earlier)

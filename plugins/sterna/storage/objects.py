@@ -144,7 +144,7 @@ class Objects:
     def reserve_memory(self, uri: str, memory_bytes: int) -> Iterator[None]:
         """Wait until a file may be parsed that takes about so many bytes of memory.
 
-        Who has this reads nothing by `read_bounded` meanwhile: others parse while they read, and both would wait.
+        Don't call `read_bounded` meanwhile: others parse while they read, and both would wait.
         """
         self._large(uri, memory_bytes)
         with self._parse_budget.reserve(memory_bytes):

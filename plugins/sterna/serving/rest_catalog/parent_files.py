@@ -185,8 +185,8 @@ class ParentFiles:
     def _rows_naming(self, wanted: set[str]) -> list[ListRow]:
         """Return the rows on `main` of the manifests that name one of the wanted data files, by what is served of them.
 
-        All of the search comes before the first of these is read: who reads within the memory budget may not wait for
-        more of it.
+        The search ends before the first of these is read: a reader that holds part of the memory budget must not wait
+        for more of it.
         """
         by_path = {path: row for path, row in self.manifests.items() if row.main.manifest.content == ids.DATA}
         rows: list[ListRow] = []

@@ -91,6 +91,17 @@ def as_array(content: object, name: str) -> list[Any]:
     return content
 
 
+def with_small_letters(document: Json, name: str) -> Json:
+    """Return an object with one of its texts in small letters; one that isn't there, or is no text, stays as it is.
+
+    Args:
+        document: an object of the client's.
+        name: the text's.
+    """
+    text = document.get(name)
+    return {**document, name: text.lower()} if isinstance(text, str) else document
+
+
 def field(document: Json, name: str, convert: Callable[[object, str], _T]) -> _T:
     """Return a field that has to be there.
 

@@ -11,6 +11,7 @@ from sterna.serving.rest_catalog import json_fields as read
 
 LAST_ADDED = -1
 """The id that means what the same commit added last."""
+_OLDER_NAMES = {"updated": "updates", "removed": "removals"}
 
 
 @dataclass
@@ -61,8 +62,8 @@ def apply_in_order(
     """
     for number, content in enumerate(read.as_elements(updates, "updates"), 1):
         try:
-            update = read.as_object(content, "it")
-            action = read.field(update, "action", read.as_text).lower()
+            update = normalized_update(read.as_object(content, "it"))
+            action = read.field(update, "action", read.as_text)
         except BadUpdate as error:
             raise BadUpdate(f"update {number}: {error.message}") from None
         if action not in actions:
@@ -73,35 +74,37 @@ def apply_in_order(
             raise type(error)(f"update {number}, {action}: {error.message}") from None
 
 
+def normalized_update(update: read.Json) -> read.Json:
+    """Return an update in the one spelling that it is checked and applied in.
+
+    Its action is in small letters, as Java reads it; what older clients call `updated` and `removed` has the
+    specification's name, which counts where both are there.
+
+    Args:
+        update: the client's.
+    """
+    names = {older: name for older, name in _OLDER_NAMES.items() if older in update and name not in update}
+    return read.with_small_letters({names.get(name, name): content for name, content in update.items()}, "action")
+
+
 def set_properties(draft: MetadataDraft, update: read.Json) -> None:
-    """Set properties; older clients call them `updated`.
+    """Set properties.
 
     Args:
         draft: of the table or view.
         update: the client's.
     """
-    properties = read.field(update, older_name(update, "updates", "updated"), read.text_map)
+    properties = read.field(update, "updates", read.text_map)
     if properties:
         draft.put("properties", {**draft.document["properties"], **properties})
 
 
 def remove_properties(draft: MetadataDraft, update: read.Json) -> None:
-    """Remove properties; older clients call them `removed`. Arguments as `set_properties`."""
-    names = set(read.array_field(update, older_name(update, "removals", "removed"), read.as_text))
+    """Remove properties. Arguments as `set_properties`."""
+    names = set(read.array_field(update, "removals", read.as_text))
     if names:
         kept = {name: text for name, text in draft.document["properties"].items() if name not in names}
         draft.put("properties", kept)
-
-
-def older_name(update: read.Json, name: str, older: str) -> str:
-    """Return under which of two names an update has its field.
-
-    Args:
-        update: the client's.
-        name: the specification's; it counts where both are there.
-        older: the one of clients from before.
-    """
-    return older if name not in update and older in update else name
 
 
 def stripped_location(location: str) -> str:

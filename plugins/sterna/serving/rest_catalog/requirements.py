@@ -46,10 +46,19 @@ def check_requirements(metadata: Mapping[str, Any] | None, requirements: Sequenc
             raise type(error)(f"{kind}: {error.message}") from None
 
 
+def normalized_requirement(requirement: read.Json) -> read.Json:
+    """Return a requirement in the one spelling that it is checked in: its type in small letters, as Java reads it.
+
+    Args:
+        requirement: the client's.
+    """
+    return read.with_small_letters(requirement, "type")
+
+
 def _parse(number: int, content: object) -> tuple[str, read.Json]:
     try:
-        requirement = read.as_object(content, "it")
-        kind = read.field(requirement, "type", read.as_text).lower()
+        requirement = normalized_requirement(read.as_object(content, "it"))
+        kind = read.field(requirement, "type", read.as_text)
     except BadUpdate as error:
         raise BadUpdate(f"requirement {number}: {error.message}") from None
     if kind not in _REQUIREMENTS:

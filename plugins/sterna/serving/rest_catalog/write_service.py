@@ -19,10 +19,12 @@ from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import entry_changes
 from sterna.serving.rest_catalog.background_sync import BackgroundSync
 from sterna.serving.rest_catalog.commit import Address, commit_tables, committed_entry
+from sterna.serving.rest_catalog.metadata_draft import normalized_update
 from sterna.serving.rest_catalog.model import LoadedTable
 from sterna.serving.rest_catalog.names import read_identifier
 from sterna.serving.rest_catalog.overlay import served_metadata
 from sterna.serving.rest_catalog.reader import ReplicaCatalog
+from sterna.serving.rest_catalog.requirements import normalized_requirement
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit
 
@@ -47,7 +49,7 @@ class CatalogWriteService:
             rights: the client's.
             idempotency_key: the client's; "" for none.
         """
-        commit = _table_commit(key, request)
+        commit = TableCommit(key, *_changes(request))
         return self._loaded_table(committed_entry(commit_tables(self._address, [commit], rights, idempotency_key), key))
 
     def commit_transaction(self, request: Mapping[str, Any], rights: Rights, idempotency_key: str) -> list[Key]:
@@ -62,7 +64,7 @@ class CatalogWriteService:
             BadUpdate: it is none, or has no changes.
         """
         changes = _objects(request, "table-changes")
-        commits = [_table_commit(read_identifier(change.get("identifier")), change) for change in changes]
+        commits = [TableCommit(read_identifier(change.get("identifier")), *_changes(change)) for change in changes]
         if not commits:
             raise BadUpdate("there are no table-changes")
         return list(commit_tables(self._address, commits, rights, idempotency_key))
@@ -113,8 +115,7 @@ class CatalogWriteService:
             request: a CommitViewRequest.
             idempotency_key: the client's; "" for none.
         """
-        requirements, updates = normalized_requirements(request), normalized_updates(request)
-        return self._loaded_view(entry_changes.commit_view(self._address, key, requirements, updates, idempotency_key))
+        return self._loaded_view(entry_changes.commit_view(self._address, key, *_changes(request), idempotency_key))
 
     def drop_view(self, key: Key, idempotency_key: str) -> None:
         """Drop a view."""
@@ -197,41 +198,12 @@ def with_catalog_credential(context: RegionContext, credential_id: str) -> Regio
     return RegionContext.of(registry, registry.region(context.region.name), context.secrets)
 
 
-def _table_commit(key: Key, request: Mapping[str, Any]) -> TableCommit:
-    return TableCommit(key, normalized_requirements(request), normalized_updates(request))
-
-
-def normalized_requirements(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a request's requirements with their types in small letters, as Java reads them.
-
-    Raises:
-        BadUpdate: they are no list of objects.
-    """
-    return [_lowered(requirement, "type") for requirement in _objects(request, "requirements")]
-
-
-def normalized_updates(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a request's updates in the one spelling that rules are checked against.
-
-    Actions are in small letters, as Java reads them; and what older clients call `updated` and `removed` has its name.
-
-    Raises:
-        BadUpdate: they are no list of objects.
-    """
-    updates = [_lowered(update, "action") for update in _objects(request, "updates")]
-    return [_renamed(_renamed(update, "updated", "updates"), "removed", "removals") for update in updates]
-
-
-def _lowered(document: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    text = document.get(field)
-    return {**document, field: text.lower()} if isinstance(text, str) else document
-
-
-def _renamed(document: Mapping[str, Any], older: str, name: str) -> Mapping[str, Any]:
-    if older not in document:
-        return document
-    others = {field: content for field, content in document.items() if field != older}
-    return {name: document[older], **others}
+def _changes(request: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Return a request's requirements and updates in the spelling that they are applied in: rules read them before."""
+    return (
+        [normalized_requirement(requirement) for requirement in _objects(request, "requirements")],
+        [normalized_update(update) for update in _objects(request, "updates")],
+    )
 
 
 def _objects(request: Mapping[str, Any], field: str) -> Sequence[Mapping[str, Any]]:

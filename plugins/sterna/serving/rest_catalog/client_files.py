@@ -51,37 +51,24 @@ class ClientFiles:
 
     Args:
         roots: folders below which the client may have written.
-        added_roots: folders from which a policy lets files be added in place.
     """
 
-    def __init__(self, objects: Objects, roots: Iterable[str], added_roots: Iterable[str] = ()) -> None:
+    def __init__(self, objects: Objects, roots: Iterable[str]) -> None:
         self._objects = objects
         self._roots = tuple(root.rstrip("/") for root in roots)
-        self._added_roots = tuple(root.rstrip("/") for root in added_roots)
         self._kept: dict[str, bytes] = {}
         self._kept_bytes = 0
         self._digests: dict[str, bytes] = {}
 
-    def require_metadata_place(self, uri: str) -> None:
-        """Require that a manifest or a list lies where the table's clients write.
+    def require_place(self, uri: str) -> None:
+        """Require that a file lies where the table's clients write.
 
         Raises:
             ForeignFile: it doesn't, or its name is spelled so that it could be another file.
         """
-        self._require_below(uri, self._roots)
-
-    def require_content_place(self, uri: str) -> None:
-        """Require that a file of data or deletes lies where the table's clients write, or where files may be added.
-
-        Raises:
-            ForeignFile: it doesn't, or its name is spelled so that it could be another file.
-        """
-        self._require_below(uri, (*self._roots, *self._added_roots))
-
-    def _require_below(self, uri: str, roots: tuple[str, ...]) -> None:
         mapping = self._objects.mapping
         reason = "neither a file of the table's on `main` nor one in the table's places of this region"
-        if not any(uri.startswith(f"{root}/") for root in roots):
+        if not any(uri.startswith(f"{root}/") for root in self._roots):
             raise ForeignFile(reason, file=uri)
         try:
             place = mapping.locate(uri)

@@ -63,7 +63,7 @@ def open_manifest(client: ClientFiles, row: ListRow, limits: Limits) -> Manifest
         StoreUnreachable, StoreDenied: it can't be read.
     """
     uri = row.manifest.path
-    client.require_metadata_place(uri)
+    client.require_place(uri)
     data = client.read(uri)
     if len(data) != row.manifest.length:
         raise BadUpdate(f"the manifest has {len(data)} bytes, the list says {row.manifest.length}", file=uri)
@@ -155,7 +155,7 @@ def _inspect_entry(
     _require_added_numbers(claims, entry)
     key = (entry.path, entry.offset)
     try:
-        client.require_content_place(entry.path)
+        client.require_place(entry.path)
     except ForeignFile:
         if claims.source_id is None or entry.content != ids.DATA or key in files.readded:
             raise

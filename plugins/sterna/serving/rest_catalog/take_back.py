@@ -64,7 +64,6 @@ def take_back_snapshot(
     folder: str,
     *,
     version: MetadataVersion | None = None,
-    added_roots: Iterable[str] = (),
     earlier: Sequence[TakenBack] = (),
 ) -> TakenBack:
     """Take a client's snapshot back to `main`'s names, and write the manifests and the list that `main` is to name.
@@ -79,7 +78,6 @@ def take_back_snapshot(
         folder: URI below which no client may write or delete: all that is written lies there, under fresh names.
         version: of the localized files that the client read, `Mapping.metadata_version` of the metadata.json that is
             served; None: of a table whose localized files were never rewritten.
-        added_roots: folders from which a policy lets files be added in place.
         earlier: the snapshots that the same commit adds before, taken back: one of them may be the parent.
 
     Raises:
@@ -90,8 +88,8 @@ def take_back_snapshot(
         StoreUnreachable, StoreDenied, ObjectMissing: a file can't be read or written.
     """
     claims = read_claims(snapshot, main_metadata)
-    client = ClientFiles(objects, roots, added_roots)
-    client.require_metadata_place(claims.manifest_list)
+    client = ClientFiles(objects, roots)
+    client.require_place(claims.manifest_list)
     version = version or current_metadata_version(mapping)
     parent = _open_parent(objects, main_metadata, claims, version, earlier)
     open_source = partial(open_parent, objects, main_metadata, claims.source_id, version)

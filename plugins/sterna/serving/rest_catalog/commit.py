@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 from sterna.catalog.model import Content, Delete, Key, Operation, Put, key_name
@@ -120,7 +121,7 @@ def commit_tables(
         raise BadUpdate("a transaction has two commits to one table")
     with address.turns.take(keys):
         main = read_main(address, keys, idempotency_key)
-        tables = {key: read_table(address.region(), key, content) for key, content in main.contents.items()}
+        tables = _read_tables(address, main)
         if main.replayed or _all_replayed(commits, tables):
             return committed_entries(address, main)
         try:
@@ -132,14 +133,16 @@ def commit_tables(
             return committed_entries(address, main)
         puts = tuple(Put(key, content) for key, content in prepared.items())
         message = f"commit to {', '.join(map(key_name, prepared))} in {address.region().region.name}"
-        try:
-            return carry_out(address, main, puts, message, idempotency_key)
-        except StaleBase:
-            # Another instance may have carried out the same request.
-            now = read_main(address, keys)
-            if not _all_replayed(commits, {key: read_table(address.region(), key, now.contents[key]) for key in keys}):
-                raise
-            return committed_entries(address, now)
+        is_committed = partial(_is_committed, address, commits)
+        return carry_out(address, main, puts, message, idempotency_key, is_committed=is_committed)
+
+
+def _read_tables(address: Address, main: MainState) -> dict[Key, MainTable | None]:
+    return {key: read_table(address.region(), key, content) for key, content in main.contents.items()}
+
+
+def _is_committed(address: Address, commits: Sequence[TableCommit], main: MainState) -> bool:
+    return _all_replayed(commits, _read_tables(address, main))
 
 
 def _all_replayed(commits: Sequence[TableCommit], tables: Mapping[Key, MainTable | None]) -> bool:
@@ -210,6 +213,7 @@ def carry_out(
     message: str,
     idempotency_key: str = "",
     renamed: Mapping[Key, Key] = NO_RENAMES,
+    is_committed: Callable[[MainState], bool] = lambda main: False,
 ) -> dict[Key, Content]:
     """Commit operations to `main` if the keys still are what they were, and show them here from now on.
 
@@ -217,6 +221,7 @@ def carry_out(
         main: the keys as they were read: those that are changed, and others that the change depends on.
         idempotency_key: the client's; "" for none.
         renamed: by new key, the old one.
+        is_committed: returns whether `main` shows that another instance has carried the request out, key or not.
 
     Returns:
         By key, the entries that this region's replica branch will have; without those that are gone.
@@ -234,7 +239,7 @@ def carry_out(
         return _show(address, _after(main.contents, operations), shown, renamed)
     except StaleBase:
         now = read_main(address, list(main.contents), idempotency_key)
-        if now.replayed:
+        if now.replayed or is_committed(now):
             return committed_entries(address, now)
         bring_up(address, now.contents)
         raise

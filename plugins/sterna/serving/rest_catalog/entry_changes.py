@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -97,15 +97,30 @@ def create_table(address: Address, namespace: Key, request: Mapping[str, Any], i
         CommitOutcomeUnknown: as `carry_out`.
     """
     key = _new_key(namespace, request)
+
+    def write() -> Content:
+        metadata = _new_table_metadata(address, key, request)
+        folder = main_metadata.address_folder(address.near_root, metadata)
+        uri = main_metadata.write_metadata(address.region().objects, folder, metadata)
+        return main_metadata.table_content(metadata, uri)
+
+    return _create(address, namespace, key, write, "table", idempotency_key)
+
+
+def _create(
+    address: Address, namespace: Key, key: Key, write: Callable[[], Content], kind_name: str, idempotency_key: str
+) -> Content:
+    """Put a new table or view on `main`, and return this region's own entry for it.
+
+    Args:
+        write: writes its metadata.json, and returns its entry.
+    """
     with address.turns.take([key]):
         main = read_main(address, [namespace, key], idempotency_key)
         if main.replayed:
             return committed_entry(committed_entries(address, main), key)
         _require_free(main, namespace, key)
-        context, metadata = address.region(), _new_table_metadata(address, key, request)
-        folder = main_metadata.address_folder(address.near_root, metadata)
-        uri = main_metadata.write_metadata(context.objects, folder, metadata)
-        return _put(address, main, key, main_metadata.table_content(metadata, uri), "table", idempotency_key)
+        return _put(address, main, key, write(), kind_name, idempotency_key)
 
 
 def _new_table_metadata(address: Address, key: Key, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,13 +267,12 @@ def create_view(address: Address, namespace: Key, request: Mapping[str, Any], id
     require_replicated(context, key)
     reject_protected_properties(_object(request, "properties"), (), {})
     reject_replica_uris(context.mapping, request)
-    with address.turns.take([key]):
-        main = read_main(address, [namespace, key], idempotency_key)
-        if main.replayed:
-            return committed_entry(committed_entries(address, main), key)
-        _require_free(main, namespace, key)
+
+    def write() -> Content:
         metadata = create_view_metadata(request, _new_location(address, key, request), _now_ms())
-        return _put(address, main, key, _written_view(address, metadata), "view", idempotency_key)
+        return _written_view(address, metadata)
+
+    return _create(address, namespace, key, write, "view", idempotency_key)
 
 
 def commit_view(

@@ -144,8 +144,8 @@ class ReplicaCatalog:
         Raises:
             NoSuchTable: nothing that this client may see.
         """
-        content = self.index.read().content(key, ICEBERG_TABLE) if readable.table(key) else None
-        if content is None or not content.metadata_location:
+        content = self._content(readable, key, ICEBERG_TABLE)
+        if content is None:
             raise NoSuchTable(f"there is no table {key_name(key)}", table=key_name(key))
         return content
 
@@ -155,10 +155,14 @@ class ReplicaCatalog:
         Raises:
             NoSuchView: nothing that this client may see.
         """
-        content = self.index.read().content(key, ICEBERG_VIEW) if readable.table(key) else None
-        if content is None or not content.metadata_location:
+        content = self._content(readable, key, ICEBERG_VIEW)
+        if content is None:
             raise NoSuchView(f"there is no view {key_name(key)}", table=key_name(key))
         return content
+
+    def _content(self, readable: Readable, key: Key, kind: str) -> Content | None:
+        content = self.index.read().content(key, kind) if readable.table(key) else None
+        return content if content is not None and content.metadata_location else None
 
     def load_table(self, readable: Readable, key: Key, mode: SnapshotMode = SnapshotMode.ALL) -> ServedBody:
         """Return a table's LoadTableResult.

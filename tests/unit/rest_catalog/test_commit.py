@@ -174,6 +174,37 @@ def test_a_repeated_commit_is_answered_and_not_done_again(world: World, client: 
     assert ids(client) == [0, 1, 2, 10, 11]
 
 
+def test_a_request_that_another_instance_carries_out_meanwhile_is_answered(
+    world: World, client: AddressClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A balancer sends a request again while the first instance still works on it."""
+    table, other = client.load_table(KEY), address_of(world)
+    plain = commit_module.swap_on_main
+    raced: list[TableCommit] = []
+
+    def overtaken(*arguments: Any, **more: Any) -> str:
+        if not raced:
+            raced.append(client.sent[-1])
+            commit_tables(other, [client.sent[-1]], Rights())
+        return plain(*arguments, **more)
+
+    monkeypatch.setattr(commit_module, "swap_on_main", overtaken)
+    table.append(rows(10))
+    assert raced and ids(client) == [0, 1, 2, 10, 11]
+    assert len(main_metadata(world)["snapshots"]) == 2
+
+
+def test_a_transaction_that_is_sent_again_needs_no_snapshot_in_each_table(world: World, client: AddressClient) -> None:
+    world.commit(other=world.write("other"))
+    run(world)
+    client.load_table(KEY).append(rows(10))
+    appended = client.sent[-1]
+    properties = TableCommit(("ns", "other"), [], [{"action": "set-properties", "updates": {"a": "1"}}])
+    committed = head(world)
+    assert commit_tables(client.address, [appended, properties], Rights()).keys() == {KEY, ("ns", "other")}
+    assert head(world) == committed
+
+
 def test_another_snapshot_under_the_same_id_is_no_replay(world: World, client: AddressClient) -> None:
     client.load_table(KEY).append(rows(10))
     update = client.sent[-1].updates[0]

@@ -227,6 +227,7 @@ def test_an_approval_is_good_for_that_very_promotion_and_no_later_one(promoting:
     promoting.assert_primary("us", "eu")
 
 
+@pytest.mark.rare
 def test_an_answer_is_for_what_was_shown_though_another_look_says_something_else(promoting: Promoting) -> None:
     run = promoting.trigger()
     shown = promoting.wait_for_question(run)["body"]

@@ -173,6 +173,7 @@ def test_a_standby_that_missed_commits_does_not_take_over(site: Site) -> None:
         writer.wait_for(SOME)
 
 
+@pytest.mark.rare
 def test_a_postgres_that_dies_alone_is_started_again(site: Site) -> None:
     primary, _ = site.roles()
     with site.writing() as writer:
@@ -180,6 +181,7 @@ def test_a_postgres_that_dies_alone_is_started_again(site: Site) -> None:
         report_pause("kill -9 of the primary's Postgres alone", writer.wait_for(SOME))
 
 
+@pytest.mark.rare
 def test_the_third_voter_may_die(site: Site) -> None:
     site.cluster.wait_until_safe()
     with site.writing() as writer:

@@ -14,6 +14,7 @@ import pytest
 from tests.ha.failover.cluster import Cluster
 from tests.ha.failover.killed import POINTS
 from tests.support.command import STERNA
+from tests.support.often import often
 
 _ROOT = Path(__file__).parents[3]
 _FORCED = (
@@ -37,7 +38,8 @@ def points(*commands: str) -> list[Any]:
 
 
 def graded(points: Iterable[str]) -> list[Any]:
-    return [pytest.param(point, marks=() if point in _DECISIVE else pytest.mark.rare) for point in points]
+    points = list(points)
+    return often(points, [point for point in points if point in _DECISIVE])
 
 
 def run(*command: str, registry: Path) -> subprocess.CompletedProcess[str]:

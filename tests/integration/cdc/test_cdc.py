@@ -360,6 +360,7 @@ def test_what_was_read_before_a_tables_stop_is_on_main(shop: CaptureTestbed) -> 
     assert [table.lag for table in tables] == [0, 0]
 
 
+@pytest.mark.rare
 def test_rows_that_are_deleted_softly_stay(shop: CaptureTestbed) -> None:
     source = shop.services.cdc.sources[0].model_copy(update={"deletes": "soft"})
     shop.services.cdc.sources[:] = [source]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sterna.pipelines.cdc.status import read_sources, resync
 from tests.integration.cdc.test_cdc import CaptureTestbed, shop
 
@@ -62,6 +64,7 @@ def test_a_table_that_is_made_anew_is_told(shop: CaptureTestbed) -> None:
     shop.settled("a")
 
 
+@pytest.mark.rare
 def test_a_source_is_read_again_beside_its_reader(shop: CaptureTestbed) -> None:
     """Asked for while somebody follows it; and one that somebody else reads through its slot is left to him."""
     shop.sql("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1)")

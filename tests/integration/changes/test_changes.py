@@ -20,6 +20,7 @@ from sterna.pipelines.changes.between import plan_changes
 from sterna.spark.changelog_scan import load_named
 from sterna.spark.errors import permanent_error
 from tests.support.iceberg_java import commit_rows, data_file, equality_deletes, iceberg, load_table
+from tests.support.often import often
 from tests.support.promoted import (
     ENCODINGS,
     NARROW,
@@ -139,6 +140,8 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
 }
 
+_EVERY_RUN = ("v1", "v2 position deletes", "v3 vectors, odd values", "upgraded", "evolved")
+
 
 @pytest.fixture(scope="module")
 def here(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -176,7 +179,7 @@ def snapshots(spark: SparkSession, table: str) -> list[int]:
     return [snapshot for snapshot, _ in line(spark, table)]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", often(CASES, _EVERY_RUN))
 def test_changes_applied_to_the_first_give_the_second(here: SparkSession, oracle: Oracle, case: str) -> None:
     columns, statements = CASES[case]
     table = make(here, f"c{list(CASES).index(case)}", columns, statements)
@@ -187,7 +190,7 @@ def test_changes_applied_to_the_first_give_the_second(here: SparkSession, oracle
     assert whole == (Counter(), oracle.rows(table, kept[-1], kept[-1])), "from before the first row"
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", often(ENCODINGS, ["both"]))
 def test_files_from_before_columns_were_widened_are_read_by_the_wide_types(here: SparkSession, encoding: str) -> None:
     old, new = narrow_rows(0, 6_000), wide_rows(50_000, 60)
     insert = f"INSERT INTO {{t}} {old}"

@@ -255,7 +255,7 @@ def test_each_region_rewrites_its_own_files_where_they_lie(space: World):
     space.sync_and_compare(f"{SPACE}.both")
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.rare)])
 def test_beside_writers_no_append_fails_and_no_row_is_lost(space: World, version: int):
     table = create_table(space, f"beside{version}", version, files=8)
     session = space.spark.newSession()

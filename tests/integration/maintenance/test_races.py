@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, suppress
 from typing import Any
 
@@ -33,6 +33,7 @@ from sterna.spark.rewrite_data_files import TableRewrite
 from tests.integration.maintenance.test_compaction import ROWS, SPACE, create_table, run, space
 from tests.support.foreign_readers import READERS
 from tests.support.iceberg_java import commit_rows, data_file, equality_deletes, load_table, position_deletes
+from tests.support.often import often
 from tests.support.strangers import ReadersStore, readers_store
 from tests.support.world import World
 
@@ -167,6 +168,17 @@ COMMITS: dict[str, tuple[tuple[int, ...], Commit]] = {
     "partitions": ((2, 3), _both(_sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)", makes=list), _append)),
 }
 """Each kind of commit, with the format versions in which there is one."""
+_DECISIVE = (
+    "equality delete, append",
+    "equality delete, append, of v3",
+    "upserts",
+    "position delete, append",
+    "vector, append",
+    "overwrite",
+    "column dropped",
+    "partitions",
+)
+"""What every run has: the other kinds race rewritten deletes there, and everything with `--long`."""
 
 
 def _table(world: World, name: str, version: int) -> tuple[str, Rows]:
@@ -212,7 +224,7 @@ def read_elsewhere(world: World, table: str, store: ReadersStore) -> dict[str, C
     return counts
 
 
-@pytest.mark.parametrize("kind", COMMITS)
+@pytest.mark.parametrize("kind", often(COMMITS, _DECISIVE))
 def test_rows_after_a_race_are_those_of_the_history(
     space: World, monkeypatch: pytest.MonkeyPatch, readers: ReadersStore, kind: str
 ):
@@ -253,21 +265,29 @@ class Between(tuple[int, ...]):
 
 
 @pytest.mark.parametrize(
-    ("action", "version"),
+    ("action", "version", "kinds"),
     [
-        ("rewrite_deletes", 2),
-        ("rewrite_manifests", 2),
-        ("expire", 3),
-        pytest.param("rewrite_manifests", 3, marks=pytest.mark.rare),
-        pytest.param("expire", 2, marks=pytest.mark.rare),
+        pytest.param("rewrite_deletes", 2, COMMITS, id="rewrite_deletes-2"),
+        pytest.param("rewrite_manifests", 2, _DECISIVE, id="rewrite_manifests-2-decisive"),
+        pytest.param("expire", 3, _DECISIVE, id="expire-3-decisive"),
+        *(
+            pytest.param(action, version, COMMITS, id=f"{action}-{version}", marks=pytest.mark.rare)
+            for action in ("rewrite_manifests", "expire")
+            for version in (2, 3)
+        ),
     ],
 )
 def test_what_else_upkeep_commits_is_raced_with_each_kind(
-    space: World, monkeypatch: pytest.MonkeyPatch, readers: ReadersStore, action: str, version: int
+    space: World,
+    monkeypatch: pytest.MonkeyPatch,
+    readers: ReadersStore,
+    action: str,
+    version: int,
+    kinds: Collection[str],
 ):
     """Each kind of commit to one table, between what an action reads and what it commits. Position deletes of format
     v3 are vectors, which upkeep doesn't rewrite."""
-    table, rows = _table(space, f"{action}{version}", version)
+    table, rows = _table(space, f"{action}{version}_{len(kinds)}", version)
     rows = _sql("DELETE FROM {t} WHERE id % 100 = 17", makes=lambda rows: [r for r in rows if r["id"] % 100 != 17])(
         space, table, rows
     )
@@ -301,7 +321,7 @@ def test_what_else_upkeep_commits_is_raced_with_each_kind(
             assert not remove(name, at(), Between(oldest).then(commit)), "committed over what came meanwhile"
             assert remove(name, at(), oldest)
 
-        for kind in (kind for kind, (versions, _) in COMMITS.items() if version in versions):
+        for kind in (kind for kind in kinds if version in COMMITS[kind][0]):
             disturbing.append(COMMITS[kind][1])
             act()
             assert not disturbing, "nobody committed in between"

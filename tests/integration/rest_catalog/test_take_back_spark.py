@@ -43,6 +43,7 @@ def named_below(world: World, table: str, root: str) -> list[str]:
     return sorted(uri for uri in uris if uri.startswith(root))
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(("version", "partition"), [(2, "PARTITIONED BY (truncate(k, 1))"), (3, "")])
 def test_statements_of_spark_reach_main(world: World, near: NearSpark, version: int, partition: str) -> None:
     name = f"takeback.v{version}"

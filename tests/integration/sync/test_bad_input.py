@@ -190,6 +190,7 @@ def test_errors_become_exit_codes_and_one_line(world: World, tmp_path: Path):
     assert sterna("status", "--region", "eu", "--registry", str(world.stage.registry)).returncode == 0
 
 
+@pytest.mark.rare
 def test_a_killed_sync_is_taken_up_where_it_was(world: World, ns: str):
     name = table(world, "killed", rows=20_000)
     for number in range(8):

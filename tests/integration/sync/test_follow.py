@@ -81,6 +81,7 @@ def test_each_commit_is_published_at_once_and_a_signal_leaves_nothing_torn(
     world.assert_equal(table)
 
 
+@pytest.mark.rare
 def test_a_signal_in_the_middle_of_a_sync_leaves_nothing_torn(world: World, ns: str, tmp_path: Path) -> None:
     log, table = tmp_path / "told", f"{ns}.cut"
     world.sql(f"CREATE TABLE main_us.{table} (id BIGINT, name STRING) USING iceberg {MERGE_ON_READ}")

@@ -69,6 +69,7 @@ def test_a_sync_with_nothing_to_do_commits_nothing(world: World, ns: str):
     assert world.catalog.reference("main_replica_eu").hash == head
 
 
+@pytest.mark.rare
 def test_row_level_deletes_updates_and_merges(world: World, ns: str):
     table = make(world, "mor", partition="PARTITIONED BY (part)")
     world.sync()
@@ -82,6 +83,7 @@ def test_row_level_deletes_updates_and_merges(world: World, ns: str):
     world.assert_equal(table)
 
 
+@pytest.mark.rare
 def test_copy_on_write_and_overwrite(world: World, ns: str):
     table = make(world, "cow", extra="TBLPROPERTIES ('format-version'='2', 'write.delete.mode'='copy-on-write')")
     world.sql(f"DELETE FROM main_us.{table} WHERE id < 10")
@@ -91,6 +93,7 @@ def test_copy_on_write_and_overwrite(world: World, ns: str):
     world.assert_equal(table)
 
 
+@pytest.mark.rare
 def test_format_version_1(world: World, ns: str):
     table = make(world, "v1", extra="TBLPROPERTIES ('format-version'='1')", partition="PARTITIONED BY (bucket(4, id))")
     world.sync()
@@ -123,6 +126,7 @@ def test_manifest_rewriting_followed_by_expiry_loses_no_file(world: World, ns: s
     world.assert_equal(table)
 
 
+@pytest.mark.rare
 def test_schema_and_partition_changes(world: World, ns: str):
     table = make(world, "schema")
     world.sync()

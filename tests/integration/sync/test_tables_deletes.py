@@ -81,7 +81,7 @@ def test_spark_position_deletes_of_every_format_and_granularity(world: World, ns
     world.sync_and_compare(table)
 
 
-@pytest.mark.parametrize("region", ["eu", "us"])
+@pytest.mark.parametrize("region", ["eu", pytest.param("us", marks=pytest.mark.rare)])
 def test_position_deletes_as_other_writers_describe_them(world: World, ns: str, region: str):
     """With and without `referenced_data_file` (143); bounds of the path exact, truncated and absent.
 
@@ -165,6 +165,7 @@ def test_position_deletes_beside_vectors_in_one_table(world: World, ns: str):
     world.sync_and_compare(table)
 
 
+@pytest.mark.rare
 def test_tables_with_deletes_that_are_listed_in_parts(world: World, ns: str, monkeypatch: pytest.MonkeyPatch):
     """Equality deletes, position deletes and vectors beside data files, in a new table and in one that is here."""
     monkeypatch.setattr(

@@ -131,6 +131,7 @@ def test_latest_keeps_the_newest_and_what_refs_name(world: World, ns: str, tmp_p
     assert region.sync().outcome == "idle"
 
 
+@pytest.mark.rare
 def test_latest_brings_no_file_of_a_dropped_snapshot(world: World, ns: str, tmp_path: Path):
     region = with_history(world, tmp_path, "bringsnone", {"latest": 1})
     table = make(world, "pruned", commits=3)
@@ -190,6 +191,7 @@ def test_a_changed_policy_takes_effect_without_a_commit_on_main(world: World, ns
     region.assert_equal(table, other)
 
 
+@pytest.mark.rare
 def test_a_wider_policy_brings_the_files_that_a_narrow_one_left(world: World, ns: str, tmp_path: Path):
     region = with_history(world, tmp_path, "wider", {"latest": 1})
     table, moved = make(world, "pruned", commits=2), make(world, "prunable", commits=2)

@@ -76,7 +76,9 @@ def test_a_path_that_the_table_says(world: World, ns: str, name: str):
     assert replica_metadata(world, table)["properties"][name] == f"{root(world)}/us-lake/elsewhere/{name}"
 
 
-@pytest.mark.parametrize("name", ["write.object-storage.path", "write.folder-storage.path"])
+@pytest.mark.parametrize(
+    "name", ["write.object-storage.path", pytest.param("write.folder-storage.path", marks=pytest.mark.rare)]
+)
 def test_a_deprecated_path(world: World, ns: str, name: str):
     # Iceberg 1.12 reads such tables and refuses to write them: older writers made their files.
     table = make(world, name.split(".")[1].replace("-", "_"), **{"write.data.path": "s3://us-lake/elsewhere/old"})
@@ -134,7 +136,7 @@ def test_two_spellings_in_one_table_stay_two_files(world: World, ns: str):
     }
 
 
-@pytest.mark.parametrize("born", ["us", "eu"])
+@pytest.mark.parametrize("born", [pytest.param("us", marks=pytest.mark.rare), "eu"])
 def test_a_table_that_is_spelled_otherwise_throughout(world: World, ns: str, born: str):
     catalog, table = f"main_{born}", f"loc.spelled_{born}"
     location = f"s3a://{born}-lake/warehouse/spelled"

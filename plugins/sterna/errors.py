@@ -7,6 +7,7 @@ more specific code. docs/errors.md, generated from these classes, shows the tree
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import Enum, IntEnum
 from typing import ClassVar
 
@@ -37,6 +38,11 @@ class ExitCode(IntEnum):
     FAULTS = 7, "`verify` found or `repair` left faults, `gc` can't read a file, or a sink's tag is left"
     BLOCKED = 8, "maintenance waits for a region, or for metadata that it can't read"
     INTERRUPTED = 130, "interrupted"
+
+
+def first_exit_code(codes: Iterable[int]) -> int:
+    """Return the exit code of a command that reports several errors or statuses: the first that isn't success."""
+    return next(filter(None, codes), ExitCode.SUCCESS)
 
 
 class Remedy(Enum):

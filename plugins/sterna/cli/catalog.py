@@ -49,11 +49,9 @@ def catalog_status(registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = 
     Exit 4 where the primary can't be determined, or a region was not reached; 3 where its credential is missing.
     """
     sites = list(inspect_sites(_read_replicated_registry(registry).regions, credentials()).values())
-    Output(as_json).result(status_fields(sites), status_text(sites))
-    if any(site.unasked for site in sites):
-        raise typer.Exit(CredentialError.exit_code)
-    if not resolve_primary(sites).known:
-        raise typer.Exit(ExitCode.RETRY_LATER)
+    has_unasked, has_primary = any(site.unasked for site in sites), resolve_primary(sites).known
+    exit_code = CredentialError.exit_code if has_unasked else 0 if has_primary else ExitCode.RETRY_LATER
+    Output(as_json).result(status_fields(sites), status_text(sites), exit_code)
 
 
 @catalog_app.command(

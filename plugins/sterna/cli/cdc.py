@@ -10,7 +10,7 @@ import typer
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
-from sterna.cli.output import Output, exit_with_first
+from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def run(
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("cdc") as progress:
         summary = CaptureRunner(_open_sources(context, services, names), progress).run(seconds)
-    output.result(summary.fields(), run_text(summary))
-    exit_with_first([summary.exit_code])
+    output.result(summary.fields(), run_text(summary), summary.exit_code)
 
 
 @cdc_app.command("status", epilog="Example: sterna cdc status --region eu --json")

@@ -16,7 +16,7 @@ from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, Reg
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.config.services_file import read_services
-from sterna.errors import ExitCode, UsageError
+from sterna.errors import ExitCode, UsageError, first_exit_code
 
 if TYPE_CHECKING:
     from sterna.config.sections.sinks import Sink
@@ -47,9 +47,8 @@ def events_status(
 
     with open_context(registry, region) as context:
         status = read_sinks(context, read_services(services), parse_duration("--keep", keep))
-    Output(as_json).result(status.fields(), sinks_text(status))
-    if exit_codes := [sink.exit_code for sink in status.sinks if sink.exit_code]:
-        raise typer.Exit(exit_codes[0])
+    exit_code = first_exit_code(sink.exit_code for sink in status.sinks)
+    Output(as_json).result(status.fields(), sinks_text(status), exit_code)
 
 
 @events_app.command("dead", epilog="Example: sterna events dead pager --region eu")
@@ -92,9 +91,8 @@ def events_replay(
                 sender.close()
         else:
             replayed = replay_dead_letters(context, sink, None)
-    Output(as_json).result({**vars(replayed), "dry_run": not apply}, replayed_text(replayed, dry_run=not apply))
-    if replayed.problem:
-        raise typer.Exit(ExitCode.RETRY_LATER)
+    text, exit_code = replayed_text(replayed, dry_run=not apply), ExitCode.RETRY_LATER if replayed.problem else 0
+    Output(as_json).result({**vars(replayed), "dry_run": not apply}, text, exit_code)
 
 
 @events_app.command("tail", epilog="Example: sterna events tail --region eu --after 4d1f… --follow")

@@ -10,7 +10,7 @@ import typer
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
-from sterna.cli.output import Output, exit_with_first
+from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.config.services_file import read_services
 from sterna.errors import ExitCode, UsageError
@@ -107,9 +107,8 @@ def verify(
     output, features = Output(as_json), require_features(read_services(services), region)
     with open_context(registry, region) as context, output.progress("features") as progress:
         comparisons = verify_all(context, features, views or (), int(match[1]), progress)
-    output.result({"region": region, "sample": sample, "views": comparisons}, verified_text(comparisons))
-    if not all(comparison.matches for comparison in comparisons):
-        raise typer.Exit(ExitCode.FAULTS)
+    exit_code = 0 if all(comparison.matches for comparison in comparisons) else ExitCode.FAULTS
+    output.result({"region": region, "sample": sample, "views": comparisons}, verified_text(comparisons), exit_code)
 
 
 def _print_summary(output: Output, summary: RunSummary[Materialization], **fields: object) -> None:
@@ -123,5 +122,5 @@ def _print_summary(output: Output, summary: RunSummary[Materialization], **field
     failed = [
         {"view": name, "error": type(error).__name__, "message": str(error)} for name, error in summary.errors.items()
     ]
-    output.result({"views": list(views.values()), "idle": summary.idle, "failed": failed, **fields}, run_text(summary))
-    exit_with_first([summary.exit_code])
+    fields = {"views": list(views.values()), "idle": summary.idle, "failed": failed, **fields}
+    output.result(fields, run_text(summary), summary.exit_code)

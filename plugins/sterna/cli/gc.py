@@ -64,9 +64,8 @@ def gc(
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("gc") as progress:
         collected = run_gc(context, options, progress)
-    output.result(collected, collected_text(collected, evict=evict))
-    if collected.failed:
-        raise typer.Exit(ExitCode.RETRY_LATER)
+    exit_code = ExitCode.RETRY_LATER if collected.failed else 0
+    output.result(collected, collected_text(collected, evict=evict), exit_code)
 
 
 @gc_app.command("pin", epilog="Example: sterna pin --region eu --cursor 4d1f… --for 30d")

@@ -13,7 +13,7 @@ import typer
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
-from sterna.cli.output import Output, exit_with_first
+from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.config.services_file import read_services
 from sterna.errors import ExitCode, UsageError
@@ -43,9 +43,7 @@ def ingest_status(
 
     with open_context(registry, region) as context, _open_ingest(context, services) as ingest:
         status = read_ingest_status(ingest)
-    Output(as_json).result(ingest_fields(status), ingest_text(status))
-    if status.exit_code:
-        raise typer.Exit(status.exit_code)
+    Output(as_json).result(ingest_fields(status), ingest_text(status), status.exit_code)
 
 
 @ingest_app.command("batches", epilog="Example: sterna ingest batches --region eu --state rejected --since 7d")
@@ -125,9 +123,8 @@ def ingest_topics(
                 partitions += list_partitions(ingest, topic, source, counts)
             finally:
                 source.close()
-    Output(as_json).result(topics_fields(region, partitions), topics_text(region, partitions))
-    if any(partition.problem for partition in partitions):
-        raise typer.Exit(ExitCode.HELD)
+    exit_code = ExitCode.HELD if any(partition.problem for partition in partitions) else 0
+    Output(as_json).result(topics_fields(region, partitions), topics_text(region, partitions), exit_code)
 
 
 @ingest_app.command("run", epilog="Example: sterna ingest run --region eu --once")
@@ -160,8 +157,7 @@ def run(
         )
     is_left = summary.waiting is None or (once and summary.waiting.unclaimed)
     exit_code = summary.exit_code or (ExitCode.RETRY_LATER if is_left else ExitCode.SUCCESS)
-    output.result({**summary.fields(), "exit_code": exit_code}, work_text(summary))
-    exit_with_first([exit_code])
+    output.result({**summary.fields(), "exit_code": exit_code}, work_text(summary), exit_code)
 
 
 @ingest_app.command("replay", epilog="Example: sterna ingest replay --region eu --batch 4d1f… --yes")

@@ -84,9 +84,8 @@ def run(
     dry = not should_apply(yes, dry_run)
     with open_context(registry, region) as context, output.progress("maintenance") as progress:
         summary = run_maintenance(context, settings, tuple(tables or ()), progress, dry_run=dry)
-    output.result(done_fields(summary), done_text(summary))
-    if summary.failed or summary.starved:
-        raise typer.Exit(ExitCode.RETRY_LATER)
+    exit_code = ExitCode.RETRY_LATER if summary.failed or summary.starved else 0
+    output.result(done_fields(summary), done_text(summary), exit_code)
 
 
 @maintenance_app.command("expire", epilog="Example: sterna maintenance expire 'sales.*' --region us --yes")
@@ -139,9 +138,7 @@ def sweep(
         swept = sweep_locations(
             context, settings, delete=apply, excluded_prefixes=services_config.inbox_prefixes, progress=progress
         )
-    output.result(swept, swept_text(swept))
-    if swept.failed:
-        raise typer.Exit(ExitCode.RETRY_LATER)
+    output.result(swept, swept_text(swept), ExitCode.RETRY_LATER if swept.failed else 0)
 
 
 def _read_settings(services: Path | None) -> Maintenance:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Column
 
-from sterna.errors import SternaError, printable, printable_lines
+from sterna.errors import ExitCode, SternaError, first_exit_code, printable, printable_lines
 from sterna.replication.replica.progress import ProgressLine, throttled
 from sterna.runtime.status import ReconcilerStatus
 from sterna.text.plain import to_plain
@@ -47,13 +47,22 @@ class Output:
         self._out = Console(highlight=False, soft_wrap=True)
         self._err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-    def result(self, value: Any, text: str) -> None:
-        """Print a command's result: `value` as JSON, which is ASCII whatever a writer put into a name; or `text`."""
+    def result(self, value: Any, text: str, exit_code: int = ExitCode.SUCCESS) -> None:
+        """Print a command's result: `value` as JSON, which is ASCII whatever a writer put into a name; or `text`.
+
+        Args:
+            exit_code: of what the result shows; a command ends with it.
+
+        Raises:
+            typer.Exit: it isn't success.
+        """
         if self.as_json:
             sys.stdout.write(json.dumps(to_plain(value)) + "\n")
             sys.stdout.flush()
         else:
             self._out.print(text, markup=False)
+        if exit_code:
+            raise typer.Exit(exit_code)
 
     def statuses(self, region: str, kind: str, statuses: Sequence[ReconcilerStatus]) -> None:
         """Print how far consumers of a region are; `kind` is their key in JSON.
@@ -61,8 +70,8 @@ class Output:
         Raises:
             typer.Exit: one has an exit code: that of the first.
         """
-        self.result({"region": region, kind: [status.fields() for status in statuses]}, status_text(statuses))
-        exit_with_first(status.exit_code for status in statuses)
+        fields = {"region": region, kind: [status.fields() for status in statuses]}
+        self.result(fields, status_text(statuses), first_exit_code(status.exit_code for status in statuses))
 
     def line(self, text: str) -> None:
         """Print a line of a command's running text; to stderr when the result is JSON."""
@@ -101,13 +110,3 @@ class Output:
         else:
             self._err.print(f"sterna: {error}", style="red", markup=False)
             self._err.print(f"{type(error).__name__}: {error.remedy.value}", style="dim", markup=False)
-
-
-def exit_with_first(codes: Iterable[int]) -> None:
-    """End a command with the first of several exit codes that isn't success; do nothing where all are.
-
-    Raises:
-        typer.Exit: one isn't.
-    """
-    if code := next(filter(None, codes), 0):
-        raise typer.Exit(code)

@@ -9,6 +9,7 @@ import typer
 from sterna.cli.context import credentials
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegistryPath
 from sterna.cli.output import Output
+from sterna.errors import first_exit_code
 
 registry_app = typer.Typer(help="Manage the storage registry.", no_args_is_help=True)
 
@@ -28,6 +29,4 @@ def registry_check(
     output = Output(as_json)
     with output.progress("check") as progress:
         check = check_registry(registry, region, credentials(), progress)
-    output.result(check, check_text(check))
-    if not check.ok:
-        raise typer.Exit(max(probe.exit_code for probe in check.probes))
+    output.result(check, check_text(check), first_exit_code(probe.exit_code for probe in check.probes))

@@ -30,8 +30,6 @@ def status(
 
     with open_context(registry, region) as context:
         region_status = gather_status(context, maintenance=read_services(services).maintenance)
-    Output(as_json).result(region_status, status_text(region_status))
-    if region_status.problem:
-        raise typer.Exit(ExitCode.CHANGED)
-    if region_status.cut_off or region_status.unseen or region_status.unread_held:
-        raise typer.Exit(ExitCode.RETRY_LATER)
+    is_incomplete = region_status.cut_off or region_status.unseen or region_status.unread_held
+    exit_code = ExitCode.CHANGED if region_status.problem else ExitCode.RETRY_LATER if is_incomplete else 0
+    Output(as_json).result(region_status, status_text(region_status), exit_code)

@@ -220,9 +220,8 @@ def show_report(output: Output, report: Report, branch: str) -> None:
     """
     from sterna.text.sync import report_text
 
-    output.result(report, report_text(report, branch))
-    if report.held or (report.outcome == "copied" and (report.copied + report.localized).failed):
-        raise typer.Exit(ExitCode.HELD)
+    is_behind = report.held or (report.outcome == "copied" and (report.copied + report.localized).failed)
+    output.result(report, report_text(report, branch), ExitCode.HELD if is_behind else 0)
 
 
 def _report_printer(output: Output) -> Callable[[Report], None]:

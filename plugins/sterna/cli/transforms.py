@@ -10,8 +10,9 @@ import typer
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
-from sterna.cli.output import Output, exit_with_first
+from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
+from sterna.errors import first_exit_code
 
 if TYPE_CHECKING:
     from sterna.config.sections.transforms import Transform
@@ -38,8 +39,8 @@ def check(
     transforms, folder = _select_transforms(services, names)
     with open_context(registry, region) as context:
         checks = check_transforms(context, transforms, folder)
-    Output(as_json).result({"region": region, "transforms": list(checks)}, checked_text(checks))
-    exit_with_first(check_status.exit_code for check_status in checks)
+    exit_code = first_exit_code(check_status.exit_code for check_status in checks)
+    Output(as_json).result({"region": region, "transforms": list(checks)}, checked_text(checks), exit_code)
 
 
 @transform_app.command("run", epilog="Example: sterna transforms run dwd --region eu --for 10m")
@@ -60,8 +61,7 @@ def run(
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("transforms") as progress:
         summary = run_transforms(lambda: context, transforms, folder, progress, seconds)
-    output.result(summary.fields(), run_text(summary))
-    exit_with_first([summary.exit_code])
+    output.result(summary.fields(), run_text(summary), summary.exit_code)
 
 
 @transform_app.command("status", epilog="Example: sterna transforms status --region eu --json")

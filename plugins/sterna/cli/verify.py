@@ -73,9 +73,7 @@ def verify(
     output, depth = Output(as_json), Depth(deep or share is not None, share)
     with open_context(registry, region) as context, output.progress("verify") as progress:
         verified = run_verify(context, depth, tables or (), progress)
-    output.result(verified, verified_text(verified, deep=depth.deep))
-    if verified.faults:
-        raise typer.Exit(ExitCode.FAULTS)
+    output.result(verified, verified_text(verified, deep=depth.deep), ExitCode.FAULTS if verified.faults else 0)
 
 
 @verify_app.command(
@@ -112,9 +110,7 @@ def repair(
         return
     with open_context(registry, region) as context, output.progress("repair") as progress:
         repaired = run_repair(context, tables, progress, deep=deep, apply=apply)
-    output.result(repaired, repaired_text(repaired))
-    if repaired.faults_left:
-        raise typer.Exit(ExitCode.FAULTS)
+    output.result(repaired, repaired_text(repaired), ExitCode.FAULTS if repaired.faults_left else 0)
 
 
 def _rewrite_metadata(

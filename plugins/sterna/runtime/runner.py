@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from sterna.errors import ExitCode, Remedy, SternaError
+from sterna.errors import Remedy, SternaError, first_exit_code
 from sterna.runtime.failures import Failures, describe_error
 from sterna.runtime.reconciler import Idle, Reconciler, reconcile
 
@@ -48,7 +48,7 @@ class RunSummary(Generic[R]):
     @property
     def exit_code(self) -> int:
         """The command's exit code: that of the first error."""
-        return next((error.exit_code for error in self.errors.values()), ExitCode.SUCCESS)
+        return first_exit_code(error.exit_code for error in self.errors.values())
 
     def fields(self) -> dict[str, Any]:
         """Return the summary for JSON."""

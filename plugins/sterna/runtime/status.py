@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sterna.errors import ExitCode, SternaError
+from sterna.errors import ExitCode, SternaError, first_exit_code
 
 
 class ConditionType(StrEnum):
@@ -67,7 +67,7 @@ class ReconcilerStatus:
     @property
     def exit_code(self) -> int:
         """The exit code of a command that reports it: that of the first condition that has one."""
-        return next((condition.exit_code for condition in self.conditions if condition.exit_code), ExitCode.SUCCESS)
+        return first_exit_code(condition.exit_code for condition in self.conditions)
 
     @property
     def message(self) -> str:

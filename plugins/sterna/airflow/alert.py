@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sterna.airflow.base import SternaServicesOperator
+from sterna.airflow.base import SternaServicesOperator, fail_with
 from sterna.airflow.metrics import record_alarms, record_lags, record_unreadable_held
 from sterna.airflow.settings import get_float, get_patterns, get_timedelta
 
@@ -99,8 +99,6 @@ def check_region(
         AirflowFailException: there are alarms; its message has all of them, a line each.
         CatalogError: the region's own catalog does not answer.
     """
-    from airflow.sdk.exceptions import AirflowFailException
-
     from sterna.operations.alarms import alarm_lag, find_alarms
     from sterna.operations.status.gather import read_alarm_status
 
@@ -114,8 +112,7 @@ def check_region(
         bytes_left = sum(table.bytes_left for table in status.transit)
         record_lags(status.region, status.watermark_lag_seconds, lagging, limits.ignore_held, bytes_left)
     record_alarms(status, raised)
-    if raised:
-        raise AirflowFailException("\n".join(alarm.text for alarm in raised))
+    fail_with([alarm.message for alarm in raised])
     return alarm_lag(status, limits)
 
 

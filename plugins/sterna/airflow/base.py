@@ -97,6 +97,21 @@ class SternaServicesOperator(SternaOperator):
         return read_services(self.services_path)
 
 
+def fail_with(alarms: Sequence[str]) -> None:
+    """Fail a task where something needs an operator; return where nothing does.
+
+    Args:
+        alarms: lines.
+
+    Raises:
+        AirflowFailException: there are some; its message has all of them.
+    """
+    from airflow.sdk.exceptions import AirflowFailException
+
+    if alarms:
+        raise AirflowFailException("\n".join(alarms))
+
+
 def parse_options(raw_options: Mapping[str, Any] | str, known: Collection[str]) -> dict[str, Any]:
     """Return an operator's options from a mapping, or its JSON text.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from sterna.airflow.settings import get_patterns
 
 if TYPE_CHECKING:
-    from sterna.operations.alarms import Alarm
     from sterna.operations.status.model import RegionStatus
     from sterna.replication.replica.held import Held
     from sterna.replication.replica.model import Report
+    from sterna.runtime.status import Condition, ReconcilerStatus
 
 
 def record_sync(report: Report) -> None:
@@ -77,7 +77,7 @@ def record_unreadable_held(status: RegionStatus) -> None:
             stats.gauge(name, lag, tags=tags)
 
 
-def record_alarms(status: RegionStatus, active_alarms: Sequence[Alarm]) -> None:
+def record_alarms(status: RegionStatus, active_alarms: Sequence[Condition]) -> None:
     """Report what the alert checks beside the lags, and how many alarms there are."""
     from airflow.sdk.observability import stats
 
@@ -100,6 +100,24 @@ def record_alarms(status: RegionStatus, active_alarms: Sequence[Alarm]) -> None:
     if status.slots:
         stats.gauge("sterna.slot_behind_bytes", max(slot.behind for slot in status.slots), tags=tags)
         stats.gauge("sterna.slot_used", max(slot.used or 0.0 for slot in status.slots), tags=tags)
+
+
+def record_reconcilers(region: str, kind: str, failed: Collection[str], statuses: Sequence[ReconcilerStatus]) -> None:
+    """Report consumers that follow a log: a failure of each that failed, and the lag and alarms of each looked at.
+
+    Args:
+        kind: of consumers.
+        failed: their names.
+    """
+    from airflow.sdk.observability import stats
+
+    for name in failed:
+        stats.incr("sterna.reconciler_failures", tags={"region": region, "kind": kind, "name": name})
+    for status in statuses:
+        tags = {"region": region, "kind": kind, "name": status.name}
+        if status.lag is not None and status.lag_unit == "s":
+            stats.gauge("sterna.reconciler_lag_seconds", status.lag, tags=tags)
+        stats.gauge("sterna.reconciler_blocked", int(status.blocked is not None), tags=tags)
 
 
 def count_watch_error(region: str) -> None:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import SkipMixin
 
 from sterna.airflow.addons import ADDONS, AddonName
+from sterna.airflow.base import fail_with
+from sterna.airflow.metrics import record_reconcilers
 from sterna.airflow.settings import get_option
 from sterna.airflow.steps import StepOperator
 from sterna.errors import Remedy, SternaError, UsageError
 from sterna.runtime.failures import describe_error
+from sterna.runtime.status import alarm_lines
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -48,15 +51,15 @@ class SternaReconcileOperator(StepOperator, SkipMixin):
             AirflowFailException: something needs an operator.
             SternaError: a retry may cure all that failed.
         """
-        from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+        from airflow.sdk.exceptions import AirflowSkipException
 
         addon, services, region = ADDONS[self.addon], self.read_services(), self.region or get_option("region")
         if not addon.is_on(services, region):
             raise AirflowSkipException(f"the services file has no {addon.section.format(region=region)}")
         outcome = addon.steps[self.step].run(self, services)
+        record_reconcilers(region, self.addon, outcome.failed, outcome.statuses)
         raise_severest(outcome.failed, has_retried=bool(self.follow_for))
-        if outcome.alarm:
-            raise AirflowFailException(outcome.alarm)
+        fail_with([*alarm_lines(outcome.statuses), *outcome.alarms])
         if outcome.ends_run:
             self.skip_all_except(context["ti"], [])
         return outcome.counts

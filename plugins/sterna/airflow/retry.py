@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import RetryDecision, RetryPolicy
 
 from sterna.errors import Remedy, SternaError
+from sterna.runtime.failures import describe_error
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,7 +34,7 @@ class RemedyRetryPolicy(RetryPolicy):
         """Return what to do about a failure (see `RetryPolicy.evaluate`)."""
         if not isinstance(exception, SternaError):
             return RetryDecision.default()
-        reason = f"{type(exception).__name__}: {exception}"
+        reason = describe_error(exception)
         if exception.remedy is not Remedy.RETRY:
             return RetryDecision.fail(reason)
         # The exponent is bounded because a timedelta is: Airflow allows any number of retries.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sterna.config.sections.model import Services
     from sterna.maintenance.gc.model import GcOptions
     from sterna.pipelines.ingest.batch_publisher import BatchOutcome
+    from sterna.runtime.status import ReconcilerStatus
 
 
 class StepOperator(SternaServicesOperator):
@@ -69,13 +70,15 @@ class Outcome:
     Args:
         counts: what the task returns.
         failed: errors, by what each happened to, as `RunSummary.errors` has them; the others have continued.
-        alarm: why an operator is needed although there is no such error; "": not needed.
+        alarms: why an operator is needed although there is no such error, a line for each reason.
+        statuses: of consumers that were looked at; their alarms need an operator, too.
         ends_run: skip the tasks that follow.
     """
 
     counts: Any
     failed: Mapping[str, SternaError] = field(default_factory=dict)
-    alarm: str = ""
+    alarms: Sequence[str] = ()
+    statuses: Sequence[ReconcilerStatus] = ()
     ends_run: bool = False
 
 
@@ -143,9 +146,7 @@ def materialize_views(task: StepOperator, services: Services) -> Outcome:
 
 
 def check_views(task: StepOperator, services: Services) -> Outcome:
-    """Report how late each view of features is, as metrics, too; alarm where one is too late."""
-    from airflow.sdk.observability import stats
-
+    """Report how late each view of features is; alarm where one is too late."""
     from sterna.pipelines.features.region import open_feature_store, require_features
     from sterna.pipelines.features.status import read_status
     from sterna.text.reconcilers import status_text
@@ -155,13 +156,7 @@ def check_views(task: StepOperator, services: Services) -> Outcome:
     with open_feature_store(region, features) as store:
         views = read_status(region, features, store)
     task.log_text(status_text(views))
-    for view in views:
-        tags = {"region": region.region.name, "view": view.name}
-        if view.lag is not None:
-            stats.gauge("sterna.features_behind_seconds", view.lag, tags=tags)
-        stats.gauge("sterna.features_alarm", int(view.blocked is not None), tags=tags)
-    lags = {view.name: view.lag for view in views if view.lag is not None}
-    return Outcome(lags, alarm="; ".join(f"{view.name}: {view.message}" for view in views if view.blocked))
+    return Outcome({view.name: view.lag for view in views if view.lag is not None}, statuses=views)
 
 
 def collect_garbage(task: StepOperator, services: Services) -> Outcome:
@@ -183,7 +178,7 @@ def collect_garbage(task: StepOperator, services: Services) -> Outcome:
         "deleted_files": collected.deleted.files,
         "deleted_bytes": collected.deleted.bytes,
     }
-    return Outcome(counts, alarm=_undeleted_text(collected.failed, "clean-up"))
+    return Outcome(counts, alarms=_undeleted_lines(collected.failed, "clean-up"))
 
 
 def _end_gc() -> None:
@@ -227,15 +222,15 @@ def rewrite_files(task: StepOperator, services: Services) -> Outcome:
         "bytes": sum(table.written.bytes for table in summary.tables),
         "price": sum(table.written.price for table in summary.tables),
     }
-    alarm = ""
+    alarms = []
     if summary.failed:
-        alarm = (
+        alarms.append(
             f"maintenance failed for {', '.join(summary.failed)}: the log has the reasons. Groups recorded as not "
             "writable are retried when their files or the rule change, or after a day; other failures by the next run"
         )
-    elif summary.starved:
-        alarm = f"files of {', '.join(summary.starved)} are starved by other writers; the log has what waits"
-    return Outcome(counts, alarm=alarm)
+    if summary.starved:
+        alarms.append(f"files of {', '.join(summary.starved)} are starved by other writers; the log has what waits")
+    return Outcome(counts, alarms=alarms)
 
 
 def expire_tables(task: StepOperator, services: Services) -> Outcome:
@@ -276,7 +271,7 @@ def sweep_orphans(task: StepOperator, services: Services) -> Outcome:
     swept = sweep(region, settings, delete=not dry_run, excluded_prefixes=excluded, progress=task.log_progress)
     task.log_text(swept_text(swept))
     counts = {"garbage_files": swept.garbage.files, "deleted_files": swept.deleted.files}
-    return Outcome(counts, alarm=_undeleted_text(swept.failed, "sweep"))
+    return Outcome(counts, alarms=_undeleted_lines(swept.failed, "sweep"))
 
 
 def _maintenance(services: Services) -> Maintenance:
@@ -314,5 +309,5 @@ def parse_maintenance_options(raw_options: Mapping[str, Any] | str) -> tuple[tup
     return tuple(options.get("tables") or ()), bool(options.get("dry_run"))
 
 
-def _undeleted_text(failed: int, pass_name: str) -> str:
-    return f"{failed} files could not be deleted: the next {pass_name} retries them" if failed else ""
+def _undeleted_lines(failed: int, pass_name: str) -> list[str]:
+    return [f"{failed} files could not be deleted: the next {pass_name} retries them"] if failed else []

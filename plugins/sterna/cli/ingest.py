@@ -16,7 +16,7 @@ from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, Reg
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.config.services_file import read_services
-from sterna.errors import ExitCode, UsageError
+from sterna.errors import ExitCode, UsageError, first_exit_code
 
 if TYPE_CHECKING:
     from sterna.pipelines.ingest.region import RegionIngest
@@ -112,7 +112,7 @@ def ingest_topics(
     """
     from sterna.pipelines.ingest.counts import count_states
     from sterna.pipelines.ingest.topic_offsets import list_partitions, open_topic
-    from sterna.text.ingest import topics_fields, topics_text
+    from sterna.text.ingest import topics_text
 
     with open_context(registry, region) as context, _open_ingest(context, services) as ingest:
         counts = count_states(ingest.pool) if ingest.is_initialized() else {}
@@ -123,8 +123,9 @@ def ingest_topics(
                 partitions += list_partitions(ingest, topic, source, counts)
             finally:
                 source.close()
-    exit_code = ExitCode.HELD if any(partition.problem for partition in partitions) else 0
-    Output(as_json).result(topics_fields(region, partitions), topics_text(region, partitions), exit_code)
+    exit_code = first_exit_code(partition.exit_code for partition in partitions)
+    fields = {"region": region, "partitions": [partition.fields() for partition in partitions]}
+    Output(as_json).result(fields, topics_text(region, partitions), exit_code)
 
 
 @ingest_app.command("run", epilog="Example: sterna ingest run --region eu --once")

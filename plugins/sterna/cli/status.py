@@ -7,7 +7,7 @@ import typer
 from sterna.cli.context import open_context
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegionName, RegistryPath, ServicesPath
 from sterna.cli.output import Output
-from sterna.errors import ExitCode
+from sterna.errors import first_exit_code
 
 status_app = typer.Typer()
 
@@ -25,11 +25,11 @@ def status(
     unknown.
     """
     from sterna.config.services_file import read_services
+    from sterna.operations.alarms import AlarmLimits, find_alarms
     from sterna.operations.status.gather import gather_status
     from sterna.text.status import status_text
 
     with open_context(registry, region) as context:
         region_status = gather_status(context, maintenance=read_services(services).maintenance)
-    is_incomplete = region_status.cut_off or region_status.unseen or region_status.unread_held
-    exit_code = ExitCode.CHANGED if region_status.problem else ExitCode.RETRY_LATER if is_incomplete else 0
+    exit_code = first_exit_code(alarm.exit_code for alarm in find_alarms(region_status, AlarmLimits()))
     Output(as_json).result(region_status, status_text(region_status), exit_code)

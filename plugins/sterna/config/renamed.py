@@ -82,6 +82,8 @@ METRICS: Final[Mapping[str, str]] = {
     "sterna_features_dark_total": "sterna_features_unavailable_total",
     "sterna.held_allowed_tables": "sterna.held_ignored_tables",
     "sterna.upkeep_waits_for": "sterna.maintenance_waits_for",
+    "sterna.features_behind_seconds": "sterna.reconciler_lag_seconds",
+    "sterna.features_alarm": "sterna.reconciler_blocked",
 }
 """Metrics: of the gateway's `/metrics`, and of Airflow; the label `outlet` became `sink`."""
 

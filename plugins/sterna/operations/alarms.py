@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from sterna.config.registry.policy import matching_pattern
-from sterna.errors import printable
+from sterna.errors import ExitCode, printable
+from sterna.runtime.status import Condition, blocked, is_overdue
 
 if TYPE_CHECKING:
     from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus
@@ -30,23 +32,10 @@ class AlarmLimits:
         slot: the share of what the primary keeps of its log at most, that a region may need.
     """
 
-    lag: float
+    lag: float = math.inf
     ignore_held: tuple[str, ...] = ()
     gc: float | None = None
     slot: float = 0.8
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """One thing that needs an operator.
-
-    Args:
-        kind: that of one of `ALARM_CHECKS`; the run book has an entry for each.
-        text: what is wrong, in one line.
-    """
-
-    kind: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -54,24 +43,26 @@ class AlarmCheck:
     """One kind of alarm.
 
     Args:
-        kind: its name, in the pages' JSON as well.
+        kind: its name, in the pages' JSON as well; the run book has an entry for each.
         condition: when it is raised, for people; Airflow shows it beside the DAG of the alert.
         text: returns what is wrong with a region, in one line, or "".
+        exit_code: of `sterna status`.
     """
 
     kind: str
     condition: str
     text: Callable[[RegionStatus, AlarmLimits], str]
+    exit_code: ExitCode = ExitCode.SUCCESS
 
 
-def find_alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Alarm, ...]:
-    """Return what is wrong with a region; empty when it needs no operator.
+def find_alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Condition, ...]:
+    """Return what is wrong with a region, as conditions by their kinds; empty when it needs no operator.
 
     What is unknown is an alarm: a branch that can't be used, a table that is held since an unknown time, and what could
     not be read.
     """
-    texts = ((check.kind, printable(check.text(status, limits))) for check in ALARM_CHECKS)
-    return tuple(Alarm(kind, text) for kind, text in texts if text)
+    texts = ((check, printable(check.text(status, limits))) for check in ALARM_CHECKS)
+    return tuple(blocked(check.kind, text, exit_code=check.exit_code) for check, text in texts if text)
 
 
 def alarm_lag(status: RegionStatus, limits: AlarmLimits) -> float | None:
@@ -120,24 +111,25 @@ def _upkeep_text(status: RegionStatus, _: AlarmLimits) -> str:
 
 def _lag_text(status: RegionStatus, limits: AlarmLimits) -> str:
     lag = status.watermark_lag_seconds
-    if status.problem or (lag is not None and lag <= limits.lag):
+    if status.problem or not is_overdue(lag, limits.lag):
         return ""
     bound = "at most " if status.cut_off else ""
     distance = "an unknown time" if lag is None else f"{bound}{lag:.0f} s"
     return f"{status.region} lags {distance} behind main: {status.branch} is at main@{status.watermark or 'nothing'}"
 
 
+def _unread_held_text(status: RegionStatus, _: AlarmLimits) -> str:
+    return f"{status.region}: {status.unread_held.line}" if status.unread_held else ""
+
+
 def _held_text(status: RegionStatus, limits: AlarmLimits) -> str:
-    if status.unread_held:
-        return f"{status.region}: {status.unread_held.line}"
     counted_keys = {
         counted.key for counted in without_allowed([table.held for table in status.held], limits.ignore_held)
     }
     overdue = [
         held_table
         for held_table in oldest_first(status.held)
-        if held_table.held.key in counted_keys
-        and (held_table.lag_seconds is None or held_table.lag_seconds > limits.lag)
+        if held_table.held.key in counted_keys and is_overdue(held_table.lag_seconds, limits.lag)
     ]
     if not overdue:
         return ""
@@ -150,7 +142,7 @@ def _held_text(status: RegionStatus, limits: AlarmLimits) -> str:
 
 
 def _transit_text(status: RegionStatus, limits: AlarmLimits) -> str:
-    overdue = [table for table in status.transit if table.lag_seconds is None or table.lag_seconds > limits.lag]
+    overdue = [table for table in status.transit if is_overdue(table.lag_seconds, limits.lag)]
     if not overdue:
         return ""
     details = "; ".join(_transit_table_text(table) for table in overdue[:_MAX_NAMED_TABLES])
@@ -171,7 +163,7 @@ def _held_table_text(table: HeldStatus) -> str:
 
 def _gc_text(status: RegionStatus, limits: AlarmLimits) -> str:
     age = evidence_age(status)
-    if limits.gc is None or age is None or age <= limits.gc:
+    if limits.gc is None or age is None or not is_overdue(age, limits.gc):
         return ""
     return (
         f"no clean-up of {status.region} gets ahead: evidence of a run is {age:.0f} s old, and one that works deletes "
@@ -195,7 +187,7 @@ def _slots_text(status: RegionStatus, limits: AlarmLimits) -> str:
 
 
 ALARM_CHECKS: Final = (
-    AlarmCheck("branch", "the replica branch can't be used", _branch_text),
+    AlarmCheck("branch", "the replica branch can't be used", _branch_text, ExitCode.CHANGED),
     AlarmCheck(
         "lag",
         "the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`",
@@ -203,10 +195,11 @@ ALARM_CHECKS: Final = (
     ),
     AlarmCheck("transit", "a table is in transit for as long", _transit_text),
     AlarmCheck("held", "a table is held for as long, unless `[sterna] ignore_held` names it", _held_text),
-    AlarmCheck("cut off", "the region is cut off from the primary's catalog", _cut_off_text),
+    AlarmCheck("held", "the list of held tables can't be read", _unread_held_text, ExitCode.RETRY_LATER),
+    AlarmCheck("cut off", "the region is cut off from the primary's catalog", _cut_off_text, ExitCode.RETRY_LATER),
     AlarmCheck("gc", "no clean-up has made progress for `[sterna] gc_limit`", _gc_text),
     AlarmCheck("slot", "a replication slot is near its limit (`[sterna] slot_limit`)", _slots_text),
     AlarmCheck("upkeep", "maintenance is configured, and waits for a silent region", _upkeep_text),
-    AlarmCheck("unseen", "a part of the region's state can't be read", _unseen_text),
+    AlarmCheck("unseen", "a part of the region's state can't be read", _unseen_text, ExitCode.RETRY_LATER),
 )
 """All alarms, in the order in which they are shown."""

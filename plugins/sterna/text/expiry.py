@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sterna.text.dry_run import NOTHING_CHANGED
 from sterna.text.lines import join_lines
+from sterna.text.reconcilers import condition_text
 
 if TYPE_CHECKING:
     from sterna.maintenance.tables.results import ExpiredTable, ExpiryReport, SweepReport
@@ -51,4 +52,4 @@ def _table_line(table: ExpiredTable) -> str:
 
 
 def _block_line(block: Block) -> str:
-    return f"  {'alarm: ' if block.alarm else ''}waits for {block.region}: {block.reason}"
+    return f"  {condition_text(block.condition)}"

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from sterna.errors import printable
 from sterna.text.lines import join_lines
 from sterna.text.plain import to_plain
-from sterna.text.reconcilers import status_text
+from sterna.text.reconcilers import condition_text, status_text
 
 if TYPE_CHECKING:
-    from sterna.pipelines.ingest.counts import Counts
     from sterna.pipelines.ingest.heartbeat import WorkerStatus
     from sterna.pipelines.ingest.model import Batch
     from sterna.pipelines.ingest.status import IngestStatus
-    from sterna.pipelines.ingest.topic_offsets import PartitionStatus
+    from sterna.runtime.status import ReconcilerStatus
 
 
 def ingest_fields(status: IngestStatus) -> dict[str, Any]:
@@ -31,6 +30,8 @@ def ingest_fields(status: IngestStatus) -> dict[str, Any]:
         "dead": [{**to_plain(dead.batch), "bad": dead.rows} for dead in status.dead],
         "workers": list(status.workers),
         "unserved": list(status.replica_backlogs),
+        "conditions": list(status.conditions),
+        "exit_code": status.exit_code,
     }
 
 
@@ -47,10 +48,7 @@ def ingest_text(status: IngestStatus) -> str:
         f"  {dead.rows:,} rows in the dead letters of batch {dead.batch.id}: {_batch_text(dead.batch)}"
         for dead in status.dead
     ]
-    if status.counts.unacknowledged:
-        lines.append(
-            f"  ALARM {_unanswered_text(status.counts)}: sterna ingest replay --batch ID, or --batch ID --accept"
-        )
+    lines += [f"  {condition_text(condition)}" for condition in status.conditions]
     lines += [_worker_line(worker) for worker in status.workers]
     if status.counts.waiting and not status.counts.claimed and not any(worker.alive for worker in status.workers):
         lines.append("  no worker runs: sterna ingest run, or the DAG sterna_ingest")
@@ -71,37 +69,10 @@ def _worker_line(worker: WorkerStatus) -> str:
     return f"{identity} died or hangs: no heartbeat since {since}{abandoned}"
 
 
-def counts_text(counts: Counts) -> str:
-    """Return how many are in which state, of those that are not 0; "" where all are."""
-    parts = [f"{counts.buffered} uploads without a batch"] if counts.buffered else []
-    parts += [f"{counts.waiting} batches wait ({counts.states})"] if counts.waiting else []
-    return ", ".join([*parts, *([_unanswered_text(counts)] if counts.unacknowledged else [])])
-
-
-def _unanswered_text(counts: Counts) -> str:
-    rejected = [f"{counts.rejected} batches rejected"] if counts.rejected else []
-    dead = [f"{counts.dead_rows:,} rows of {counts.dead} batches in the dead letters"] if counts.dead else []
-    return ", ".join(rejected + dead)
-
-
-def topics_fields(region: str, partitions: Sequence[PartitionStatus]) -> dict[str, Any]:
-    """Return how far topics are read, as data for JSON."""
-    return {
-        "region": region,
-        "partitions": [{**vars(partition), "behind": partition.behind} for partition in partitions],
-    }
-
-
-def topics_text(region: str, partitions: Sequence[PartitionStatus]) -> str:
+def topics_text(region: str, partitions: Sequence[ReconcilerStatus]) -> str:
     """Return how far topics are read as lines for people."""
-    return join_lines([f"{region}: {len(partitions)} partitions of topics are read", *map(_partition_line, partitions)])
-
-
-def _partition_line(partition: PartitionStatus) -> str:
-    position = "nothing yet" if partition.position is None else f"offset {partition.position}"
-    line = f"  {partition.topic} {partition.partition}: {position} of {partition.end}, {partition.behind} behind"
-    line = f"{line}; {states}" if (states := counts_text(partition.counts)) else line
-    return f"{line}: {printable(partition.problem)}" if partition.problem else line
+    lines = [f"{region}: {len(partitions)} partitions of topics are read"]
+    return join_lines([*lines, *(f"  {line}" for line in status_text(partitions).splitlines())])
 
 
 def batches_text(region: str, batches: Sequence[Batch]) -> str:

@@ -10,7 +10,6 @@ from sterna.pipelines.ingest.rebuild import RebuildOutcome
 from sterna.pipelines.ingest.replay import ReplayOutcome
 from sterna.pipelines.ingest.worker import WorkerSummary
 from sterna.text.dry_run import NOTHING_CHANGED
-from sterna.text.ingest import counts_text
 
 
 def consolidated_text(batch: BatchOutcome) -> str:
@@ -30,7 +29,7 @@ def consolidated_text(batch: BatchOutcome) -> str:
 def work_text(summary: WorkerSummary) -> str:
     """Return what a worker did as lines."""
     failed = f"{len(summary.failed)} given back" if summary.failed else ""
-    remaining = "what waits is unknown" if summary.waiting is None else counts_text(summary.waiting) or "nothing waits"
+    remaining = "what waits is unknown" if summary.waiting is None else summary.waiting.text or "nothing waits"
     settled = ", ".join(part for part in (f"{sum(summary.counts.values())} batches settled", failed) if part)
     lines = [f"{settled}; {remaining}"]
     return "\n".join([*lines, *(f"  {name}: {reason}" for name, reason in summary.failed.items())])

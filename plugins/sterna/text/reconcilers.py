@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sterna.errors import printable
-from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus
+from sterna.runtime.status import Condition, ReconcilerStatus, active_alarms
 from sterna.text.lines import join_lines
 
 
@@ -19,12 +19,11 @@ def _status_line(status: ReconcilerStatus) -> str:
     if status.lag is None and status.position and not status.blocked:
         parts.append("lag unknown")
     # What only says that it is behind adds nothing to the lag.
-    parts += [
-        _condition_text(condition) for condition in status.conditions if condition.reason != "Behind" or not parts
-    ]
+    parts += [condition_text(condition) for condition in status.conditions if condition.reason != "Behind" or not parts]
     return f"{status.name}: {status.subject}: {', '.join(parts or ['up to date'])}"
 
 
-def _condition_text(condition: Condition) -> str:
-    alarm = "ALARM: " if condition.type is ConditionType.BLOCKED else ""
+def condition_text(condition: Condition) -> str:
+    """Return a condition as a part of a line; an alarm says so."""
+    alarm = "ALARM: " if active_alarms([condition]) else ""
     return alarm + printable(condition.message, 4_000)

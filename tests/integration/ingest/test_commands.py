@@ -80,7 +80,7 @@ def test_what_waits_is_told_closed_and_listed(
     eu.queue.mark_rejected(closed[1]["id"], "min(amount) >= 0 does not hold")
     code, text, _ = command("status")
     assert code == 5 and "nothing waits" in text and "rejected, 1 uploads, 2 rows, 6 bytes: min(amount)" in text
-    assert "ALARM 1 batches rejected: sterna ingest replay --batch" in text
+    assert "ALARM: 1 batches rejected: sterna ingest replay --batch" in text
     listed = json.loads(command("batches", "--json", "--tenant", "acme", "--state", "published", "--since", "1h")[1])
     assert [(batch["number"], batch["commit"]) for batch in listed["batches"]] == [(1, "c0ffee" * 8)]
     assert "2 batches" in command("batches")[1] and "0 batches" in command("batches", "--table", "acme.x")[1]
@@ -101,7 +101,7 @@ def test_what_is_bad_is_an_alarm_until_somebody_answers(
     eu.queue.mark_published(dead, 8, "c0ffee", 1)
     code, text, _ = command("status")
     assert code == 5 and f"1 rows in the dead letters of batch {dead}: " in text
-    assert "ALARM 1 rows of 1 batches in the dead letters: sterna ingest replay --batch" in text
+    assert "ALARM: 1 rows of 1 batches in the dead letters: sterna ingest replay --batch" in text
     for id in (rejected, again):
         eu.queue.mark_rejected(id, "no")
     status = json.loads(command("status", "--json")[1])

@@ -24,16 +24,17 @@ from sterna.config.environment import temporary_environment
 from sterna.config.secrets import environment_secrets
 from sterna.config.sections.ingest import CloseRules
 from sterna.config.sections.load import parse_services
-from sterna.errors import KeyReused, MessagesGone, SternaError, TopicRecreated, TopicUnreachable, UsageError
+from sterna.errors import ExitCode, KeyReused, MessagesGone, SternaError, TopicRecreated, TopicUnreachable, UsageError
 from sterna.pipelines.ingest.batch_rules import close_due
 from sterna.pipelines.ingest.counts import count_states
 from sterna.pipelines.ingest.inbox import UploadRequest
 from sterna.pipelines.ingest.intake import IngestService
 from sterna.pipelines.ingest.model import Format, Upload
 from sterna.pipelines.ingest.region import RegionIngest, open_ingest
-from sterna.pipelines.ingest.topic_offsets import PartitionStatus, list_partitions, open_topic
+from sterna.pipelines.ingest.topic_offsets import list_partitions, open_topic
 from sterna.pipelines.ingest.topics import TopicReader
 from sterna.replication.replica.region import open_region
+from sterna.runtime.status import ReconcilerStatus
 from sterna.servers.postgres import Postgres
 from sterna.servers.process import LOOPBACK
 from tests.support.ingest_http import services_of, variables_of, write_settings
@@ -261,7 +262,8 @@ def test_a_topic_that_was_made_anew_is_told_by_name(opened: Opened, broker: Kafk
     source = open_topic(ingest, ingest.topics[0])
     (standing,) = list_partitions(ingest, ingest.topics[0], source)
     source.close()
-    assert standing.problem.startswith(TopicRecreated.__name__)
+    assert standing.blocked is not None and standing.blocked.message.startswith(TopicRecreated.__name__)
+    assert standing.exit_code == ExitCode.HELD
     # On an operator's word it is read from its beginning.
     renamed = opened(topic, name="clicks2")
     reader = reading(renamed)
@@ -336,7 +338,7 @@ def expire(broker: KafkaReceiver, topic: str, *partitions: int) -> None:
         future.result(30)
 
 
-def standings(ingest: RegionIngest) -> list[PartitionStatus]:
+def standings(ingest: RegionIngest) -> list[ReconcilerStatus]:
     source = open_topic(ingest, ingest.topics[0])
     try:
         return list_partitions(ingest, ingest.topics[0], source)
@@ -354,12 +356,12 @@ def test_a_stretch_without_rows_stops_nothing_once_it_is_deleted(opened: Opened,
     transaction(broker, topic, controls, {"n": -1}, commit=False)
     put(broker, topic, None, partition=unread)
     reader = reading(ingest)
-    until(reader, lambda: [standing.behind for standing in standings(ingest)] == [0, 0, 0, 0])
+    until(reader, lambda: [standing.lag for standing in standings(ingest)] == [0, 0, 0, 0])
     reader.close()
     # Only what comes now is lost where it is deleted.
     put(broker, topic, {"n": -2}, {"n": -3}, partition=unread)
     expire(broker, topic, tombstones, aborted, controls, unread)
-    assert [bool(standing.problem) for standing in standings(ingest)] == [False, False, False, True]
+    assert [bool(standing.blocked) for standing in standings(ingest)] == [False, False, False, True]
     reader = reading(ingest)
     for partition in (tombstones, aborted, controls):
         put(broker, topic, {"n": 10 + partition}, partition=partition)
@@ -372,7 +374,7 @@ def test_a_stretch_without_rows_stops_nothing_once_it_is_deleted(opened: Opened,
     source = open_topic(ingest, ingest.topics[0])
     partitions = list_partitions(ingest, ingest.topics[0], source, count_states(ingest.pool))
     source.close()
-    assert [standing.counts.waiting for standing in partitions] == [1, 1, 2, 0]
+    assert [standing.details["counts"].waiting for standing in partitions] == [1, 1, 2, 0]
     # The chain goes on from its drops: one who never heard of the empty stretches makes none of them anew.
     assert [drop.key for drop in drops(ingest) if drop.destination.channel.endswith("-0")] == ["key:kafka-0"]
 
@@ -491,7 +493,7 @@ def test_a_login_a_transaction_that_is_given_up_and_a_full_backlog(
     assert numbers(ingest) == [2]
     # Behind the marker of the transaction, too: what is deleted up to there wasn't lost.
     (standing,) = list_partitions(ingest, ingest.topics[0], open_topic(ingest, ingest.topics[0]))
-    assert standing.position == standing.end and standing.behind == 0
+    assert standing.details["position"] == standing.details["end"] and standing.lag == 0
     put(broker, topic, *({"n": n, "filling": "x" * 50} for n in range(3, 5)))
     until(reader, lambda: len(numbers(ingest)) == 3)
     put(broker, topic, {"n": 5})

@@ -95,4 +95,4 @@ def test_a_late_view_fails_the_look(services: Path, monkeypatch: pytest.MonkeyPa
     statuses[0] = replace(statuses[0], lag=1000.0, conditions=(stale,))
     with pytest.raises(AirflowFailException, match="user: the store is 1000 s behind"):
         task.execute({})
-    assert gauges == {"sterna.features_behind_seconds": 1000.0, "sterna.features_alarm": 1}
+    assert gauges == {"sterna.reconciler_lag_seconds": 1000.0, "sterna.reconciler_blocked": 1}

@@ -150,9 +150,9 @@ def test_status_says_that_the_list_is_lost_and_knows_the_lag_all_the_same(world:
     assert status.held_lag_seconds == pytest.approx(expected, abs=60)
     assert status.lag_seconds == status.held_lag_seconds
     (alarm,) = find_alarms(status, AlarmLimits(lag=1e9))
-    assert alarm.kind == "held"
-    assert "2 tables are held, among them ns.a, ns.b" in alarm.text
-    assert before.held_list.digest in alarm.text
+    assert alarm.reason == "held"
+    assert "2 tables are held, among them ns.a, ns.b" in alarm.message
+    assert before.held_list.digest in alarm.message
 
 
 def test_status_answers_while_the_store_is_dark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,11 +104,11 @@ def test_a_copy_for_which_the_primary_keeps_no_slot_is_no_sound_one(
     eu.ports.cached_primary = eu.registry.region("us")
     monkeypatch.setattr(catalog_probes, "read_slots", lambda region, secrets: SLOTS[:1])
     status = with_slots(eu, read_status(world.context()))
-    (alarm,) = (raised for raised in find_alarms(status, AlarmLimits(lag=1e9)) if raised.kind == "slot")
-    assert "sterna_eu: missing, NOT active" in alarm.text
+    (alarm,) = (raised for raised in find_alarms(status, AlarmLimits(lag=1e9)) if raised.reason == "slot")
+    assert "sterna_eu: missing, NOT active" in alarm.message
 
 
 @pytest.mark.parametrize("word", ["None", "unheard of"])
 def test_a_slot_of_which_postgres_does_not_say_that_its_log_is_kept_is_an_alarm(world: World, word: str) -> None:
     status = replace(read_status(world.context()), slots=(Slot("sterna_eu", True, word, 0),))
-    assert [alarm.kind for alarm in find_alarms(status, AlarmLimits(lag=1e9))] == ["slot"]
+    assert [alarm.reason for alarm in find_alarms(status, AlarmLimits(lag=1e9))] == ["slot"]

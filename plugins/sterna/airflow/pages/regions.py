@@ -53,7 +53,7 @@ def _card(source: Source, context: RegionContext) -> dict[str, Any]:
         **card,
         "cut_off": status.cut_off.line if status.cut_off else "",
         "unread_held": status.unread_held.line if status.unread_held else "",
-        "alarms": [{"kind": alarm.kind, "text": alarm.text} for alarm in active_alarms],
+        "alarms": [{"kind": alarm.reason, "text": alarm.message} for alarm in active_alarms],
         **_primary_term(source, context),
         "day": _lag_history(readable_context, status),
     }

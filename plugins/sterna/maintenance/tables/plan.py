@@ -22,6 +22,7 @@ from sterna.maintenance.tables.model import APP_ID, OVER_BUDGET, PRICE_PROPERTY,
 from sterna.maintenance.tables.table_stats import inspect_table
 from sterna.replication.plan.metadata_reader import read_metadata
 from sterna.replication.replica.region import Progress, RegionContext
+from sterna.runtime.failures import describe_error
 
 _MAX_CONCURRENCY = 8
 _DAY = timedelta(days=1)
@@ -138,7 +139,7 @@ def inspect_matched(
         uri = matched.content.metadata_location or ""
         return inspect_table(context, prices, matched.name, uri, matched.rule, int(now.timestamp() * 1000), parts)
     except SternaError as error:
-        return TablePlan(matched.name, left=(f"{type(error).__name__}: {error}",))
+        return TablePlan(matched.name, left=(describe_error(error),))
 
 
 def with_waiting_line(table: TablePlan) -> TablePlan:

@@ -18,6 +18,7 @@ from sterna.maintenance.tables.model import PRICE_PROPERTY
 from sterna.pipelines.publish.model import position_snapshots
 from sterna.replication.replica.held import Held, held_since
 from sterna.replication.replica.reachability import TableVersion
+from sterna.runtime.status import Condition, ConditionType, blocked, is_overdue
 
 _DAY = timedelta(days=1)
 
@@ -61,6 +62,12 @@ class Block:
     reason: str
     alarm: bool = False
     spares: frozenset[str] = frozenset()
+
+    @property
+    def condition(self) -> Condition:
+        """The wait as a condition of expiry."""
+        message = f"waits for {self.region}: {self.reason}"
+        return blocked("Silent", message) if self.alarm else Condition(ConditionType.PROGRESSING, "Waiting", message)
 
 
 @dataclass(frozen=True)
@@ -241,7 +248,8 @@ def _region_block(
             reason = f"since when it holds {held_table.key}, or at which commit of main, isn't known"
             return Block(region.name, reason, spares=region.excluded_keys)
     pending_commits = inputs.commits[: commit_index[region.watermark]]
-    if pending_commits and inputs.now - pending_commits[-1].at > max_wait:
+    silent_for = inputs.now - pending_commits[-1].at if pending_commits else timedelta(0)
+    if is_overdue(silent_for.total_seconds(), max_wait.total_seconds()):
         since = pending_commits[-1].at.isoformat(timespec="seconds")
         reason = f"it is silent: main has commits since {since} that it doesn't show"
         return Block(region.name, reason, alarm=True, spares=region.excluded_keys)

@@ -44,6 +44,7 @@ from sterna.maintenance.tables.plan import (
 from sterna.pipelines.publish.main_access import main_catalog
 from sterna.replication.replica.ids import MAINTENANCE_ID_PREFIX, new_id
 from sterna.replication.replica.region import Progress, RegionContext
+from sterna.runtime.failures import describe_error
 from sterna.spark.main_catalog import CommitConflict, MainTables, TableChanged
 from sterna.spark.rewrite_data_files import PlannedGroup, TableRewrite, WrittenGroup
 
@@ -158,7 +159,7 @@ class MaintenanceRun:
         except CatalogStateUnknown:
             raise
         except SternaError as error:
-            return replace(report, failed=f"{type(error).__name__}: {error}")
+            return replace(report, failed=describe_error(error))
 
     def record_unwritten(self) -> None:
         """Write down the groups that couldn't be written, where Spark and their store are proven not to be to blame.
@@ -281,7 +282,7 @@ class MaintenanceRun:
                 self.writable.add(location)
                 return written
             except SternaError as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason = describe_error(error)
                 failed.append(f"{group.partition or 'the whole table'}: {reason}")
                 unwritten = build_unwritten_group(matched.name, group, matched.rule, printable(reason), self.clock())
                 self.unwritten.append((unwritten, group, location))

@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sterna.config.sections.model import Services
-from sterna.errors import CatalogError, ExitCode, Remedy
+from sterna.errors import CatalogError, ExitCode
 from sterna.notifications.change_log.log import EventLog, LogSegment
 from sterna.notifications.sinks.dead_letters import list_dead_letters
 from sterna.notifications.sinks.offset import sink_positions
 from sterna.notifications.sinks.service import build_table_filter, region_sinks
 from sterna.replication.replica.authorization import TableAccess
 from sterna.replication.replica.region import RegionContext
-from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus
+from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked
 
 _MAX_COUNTED_COMMITS = 1_000  # for one sink
 
@@ -108,7 +108,7 @@ def _add_removal(status: ReconcilerStatus) -> ReconcilerStatus:
     """Return the status of a sink that the services file has no longer, with the alarm about its position."""
     reason = f"a position at {status.position[:12]} and no such sink in the services file"
     message = f"{reason}; sterna events forget {status.name} --yes removes it"
-    alarm = Condition(ConditionType.BLOCKED, "NoSink", message, Remedy.HOLD.value, exit_code=ExitCode.FAULTS)
+    alarm = blocked("NoSink", message, exit_code=ExitCode.FAULTS)
     return replace(status, conditions=(alarm, *status.conditions))
 
 

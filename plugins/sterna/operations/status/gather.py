@@ -28,6 +28,7 @@ from sterna.replication.replica.model import Report
 from sterna.replication.replica.reachability import ReachabilityWalk, TableVersion
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.run_folder import decompress, runs_folder
+from sterna.runtime.status import is_overdue
 
 _MAX_WALKED_COMMITS = 100_000
 _MAX_REPORTS = 500
@@ -184,7 +185,7 @@ def _lagging_regions(context: RegionContext, maintenance: Maintenance) -> list[L
         except (BranchChanged, Diverged) as error:
             lagging.append(LaggingRegion(region.name, None, str(error)))
             continue
-        if lag > maintenance.max_wait:
+        if is_overdue(lag, maintenance.max_wait):
             lagging.append(LaggingRegion(region.name, lag))
     return lagging
 

@@ -151,8 +151,8 @@ def _source_statuses(source_context: SourceContext) -> list[ReconcilerStatus]:
             validate_log_retention(source, retention)
         validate_read_age(source, last_read_at)
     except SternaError as error:
-        blocked = replace(blocked_by(error), since=last_read_at if isinstance(error, NotRead) else None)
-        status = replace(status, conditions=(*status.conditions, blocked))
+        alarm = blocked_by(error, since=last_read_at if isinstance(error, NotRead) else None)
+        status = replace(status, conditions=(*status.conditions, alarm))
     return [status, *tables]
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from sterna.catalog.model import parse_key
 from sterna.catalog.tables import table_metadata_uri
 from sterna.config.sections.features import Features, FeatureView
-from sterna.errors import ExitCode, Remedy, SternaError
+from sterna.errors import ExitCode, SternaError
 from sterna.iceberg.metadata.history import current_ancestors
 from sterna.iceberg.metadata.model import TableMetadata
 from sterna.iceberg.metadata.table import read_table_metadata
@@ -16,7 +16,7 @@ from sterna.pipelines.features.model import State, view_digest
 from sterna.pipelines.features.store import FeatureStore
 from sterna.replication.replica.head import read_head
 from sterna.replication.replica.region import RegionContext
-from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus
+from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked, blocked_by, is_overdue
 
 
 def read_status(
@@ -51,8 +51,8 @@ def _view_status(
         status = replace(status, position="" if state.snapshot is None else str(state.snapshot))
         if refusal := context.registry.exclusion_reason(view.table, context.region.name):
             leftover = f"its table is refused here, and the store has its rows: {refusal}"
-            alarm = None if state.exclusion else _alarm("Refused", leftover)
-            return replace(status, conditions=(alarm or Condition(ConditionType.READY, "Refused", refusal),))
+            ready_condition = Condition(ConditionType.READY, "Refused", refusal)
+            return replace(status, conditions=(ready_condition if state.exclusion else blocked("Refused", leftover),))
         metadata = _read_metadata(context, view, head)
         current = metadata.current_snapshot_id if metadata else None
         lag = _seconds_behind(metadata, state, now)
@@ -61,8 +61,7 @@ def _view_status(
         status = replace(status, lag=lag, details={**details, "current": current, "ready": ready})
         return replace(status, conditions=(_condition(view, state, current, lag, ready, same_settings),))
     except SternaError as error:
-        needs_operator = Condition(ConditionType.BLOCKED, type(error).__name__, str(error), error.remedy.value)
-        return replace(status, conditions=(replace(needs_operator, exit_code=ExitCode.HELD),))
+        return replace(status, conditions=(blocked_by(error, str(error), exit_code=ExitCode.HELD),))
 
 
 def needs_run(context: RegionContext, features: Features, store: FeatureStore, view: FeatureView, head: str) -> bool:
@@ -111,17 +110,13 @@ def _condition(
 ) -> Condition:
     if current is None:
         if state.snapshot is not None:
-            return _alarm("Leftover", "the replica has no rows of its table, and the store has some")
+            return blocked("Leftover", "the replica has no rows of its table, and the store has some")
         return Condition(ConditionType.READY, "Empty", "its table has no rows yet")
-    if lag is not None and lag > view.max_staleness:
-        return _alarm("Stale", f"the store is {lag:.0f} s behind the replica: more than {view.max_staleness} s")
+    if lag is not None and is_overdue(lag, view.max_staleness):
+        return blocked("Stale", f"the store is {lag:.0f} s behind the replica: more than {view.max_staleness} s")
     if not same_settings:
-        return _alarm("OtherSettings", "the store holds rows of other settings: the replica answers")
+        return blocked("OtherSettings", "the store holds rows of other settings: the replica answers")
     if view.serve == "complete" and not ready:
-        return _alarm("Incomplete", "the store may lack rows: the replica answers for what isn't there")
+        return blocked("Incomplete", "the store may lack rows: the replica answers for what isn't there")
     message = "all rows are in the store" if view.serve == "complete" else "rows are cached"
     return Condition(ConditionType.PROGRESSING if lag else ConditionType.READY, "Served", message)
-
-
-def _alarm(reason: str, message: str) -> Condition:
-    return Condition(ConditionType.BLOCKED, reason, message, Remedy.HOLD.value, exit_code=ExitCode.HELD)

@@ -56,6 +56,13 @@ class Counts:
         return ", ".join(f"{number} {state}" for state, number in batches.items() if number)
 
     @property
+    def text(self) -> str:
+        """How many are in which state, of those that are not 0, as a text; "": all are."""
+        parts = [f"{self.buffered} uploads without a batch"] if self.buffered else []
+        parts += [f"{self.waiting} batches wait ({self.states})"] if self.waiting else []
+        return ", ".join(filter(None, [*parts, self.unacknowledged_text]))
+
+    @property
     def unclaimed(self) -> int:
         """Batches that aren't settled, and that no worker has."""
         return self.ready + self.delayed + self.abandoned
@@ -64,6 +71,13 @@ class Counts:
     def unacknowledged(self) -> int:
         """Batches that an operator has to acknowledge, and none did."""
         return self.rejected + self.dead
+
+    @property
+    def unacknowledged_text(self) -> str:
+        """How many these are, and the rows of those in the dead letters, as a text; "": there are none."""
+        rejected = [f"{self.rejected} batches rejected"] if self.rejected else []
+        dead = [f"{self.dead_rows:,} rows of {self.dead} batches in the dead letters"] if self.dead else []
+        return ", ".join(rejected + dead)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from sterna.pipelines.ingest.applied_positions import AppliedPositions
 from sterna.pipelines.ingest.model import split_channel
 from sterna.pipelines.publish.model import TableState, numbered_positions
 from sterna.replication.replica.region import RegionContext
+from sterna.runtime.failures import describe_error
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def list_recovered(context: RegionContext, branch: str, commits: Sequence[Commit
         try:
             states = (base.state(table) if base else None, lost.state(table), current.state(table))
         except SternaError as error:
-            recovered.append(RecoveredBatches(table, problem=f"{type(error).__name__}: {error}"))
+            recovered.append(RecoveredBatches(table, problem=describe_error(error)))
             continue
         recovered += _compare_states(table, context.registry.region_names, *states)
     return sorted(recovered, key=lambda batches: (batches.table, batches.channel))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sterna.errors import ExitCode, Remedy
+from sterna.errors import first_exit_code
 from sterna.pipelines.ingest.counts import (
     Counts,
     DeadLetters,
@@ -20,7 +20,7 @@ from sterna.pipelines.ingest.model import Batch
 from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.tracker import TableBacklog
 from sterna.pipelines.ingest.visibility import ReplicaBacklog, list_replica_backlogs
-from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus
+from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked, is_overdue
 
 _MAX_LISTED_BATCHES = 20
 
@@ -57,10 +57,15 @@ class IngestStatus:
         return max((table.lag or 0.0 for table in self.tables), default=0.0)
 
     @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What holds of all tables together: batches that an operator has to acknowledge."""
+        batches, command = self.counts.unacknowledged_text, "sterna ingest replay --batch ID, or --batch ID --accept"
+        return (blocked("Unacknowledged", f"{batches}: {command}"),) if batches else ()
+
+    @property
     def exit_code(self) -> int:
         """The exit code of a command that reports it: something waits for too long, or has to be acknowledged."""
-        is_held = self.counts.unacknowledged or any(table.exit_code for table in self.tables)
-        return ExitCode.HELD if is_held else ExitCode.SUCCESS
+        return first_exit_code(condition.exit_code for condition in (*self.conditions, *self.tables))
 
 
 def read_ingest_status(ingest: RegionIngest) -> IngestStatus:
@@ -101,10 +106,8 @@ def _table_status(backlog: TableBacklog, max_wait: int, counts: Counts) -> Recon
     conditions = [Condition(ConditionType.PROGRESSING, "Waiting", waiting)]
     if backlog.reason:
         conditions.append(Condition(ConditionType.PROGRESSING, "GivenBack", backlog.reason))
-    if backlog.age > max_wait:
-        alarm = f"more than {max_wait} s"
-        remedy, code = Remedy.HOLD.value, ExitCode.HELD
-        conditions.append(Condition(ConditionType.BLOCKED, "Overdue", alarm, remedy, backlog.oldest, code))
+    if is_overdue(backlog.age, max_wait):
+        conditions.append(blocked("Overdue", f"more than {max_wait} s", since=backlog.oldest))
     subject, lag = f"{backlog.tenant} → main", round(backlog.age, 3)
     details = {**vars(backlog), **vars(counts), "patience": max_wait, "age": lag}
     return ReconcilerStatus("ingest table", backlog.table, subject, "", lag, "s", tuple(conditions), details)

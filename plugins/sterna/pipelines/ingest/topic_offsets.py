@@ -14,6 +14,7 @@ from sterna.pipelines.ingest.counts import Counts
 from sterna.pipelines.ingest.layout import empty_range_uri, topic_uri
 from sterna.pipelines.ingest.model import TOPIC_CHANNEL_PREFIX, Destination, channel_name
 from sterna.pipelines.ingest.region import RegionIngest
+from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked_by
 from sterna.storage.write import create, update
 
 _T = TypeVar("_T")
@@ -66,34 +67,6 @@ class ReadPosition:
 
     first: int
     next: int
-
-
-@dataclass(frozen=True)
-class PartitionStatus:
-    """How far a partition is read.
-
-    Args:
-        topic: as the services file calls it.
-        position: the offset that is read next: all rows before are in the inbox; None: nothing was read yet.
-        oldest: of the messages that the topic has.
-        end: the offset that the next message gets.
-        problem: why it isn't read; "": it is.
-        counts: what of it is in which state behind the inbox.
-    """
-
-    topic: str
-    partition: int
-    channel: str
-    position: int | None
-    oldest: int
-    end: int
-    problem: str = ""
-    counts: Counts = field(default_factory=Counts)
-
-    @property
-    def behind(self) -> int:
-        """How many offsets are still to be read."""
-        return max(0, self.end - max(self.position if self.position is not None else self.oldest, self.oldest))
 
 
 @dataclass
@@ -210,8 +183,12 @@ def list_partitions(
     topic: SourceTopic,
     source: MessageSource,
     counts: Mapping[tuple[str, str], Counts] | None = None,
-) -> list[PartitionStatus]:
-    """Return how far each partition of a topic is; changes nothing.
+) -> list[ReconcilerStatus]:
+    """Return how far each partition of a topic is read; changes nothing.
+
+    A position is the offset that is read next: all rows before are in the inbox. A lag is the number of offsets that
+    are still to be read. The details also have the topic's oldest offset and its end, and what is in which state behind
+    the inbox.
 
     Args:
         counts: what is in which state, by table and channel.
@@ -220,28 +197,44 @@ def list_partitions(
         TopicUnreachable: it can't be determined.
         SternaError: tracker or inbox don't answer.
     """
-    positions = TopicPositions(ingest, topic)
-    id, partitions = source.id(), []
-    for partition in source.partitions():
-        (low, high), anchor, position, problem = (
-            source.offset_range(partition),
-            positions.read_anchor(partition),
-            None,
-            "",
-        )
-        if anchor is not None:
-            try:
-                require_not_recreated(topic, anchor, id)
-                position = positions.read_position(partition, anchor.begin, index=False).next
-                require_available(topic, partition, position, low, high)
-            except (TopicRecreated, MessagesGone) as error:
-                problem = f"{type(error).__name__}: {error}"
-        destination = positions.destination(partition)
-        behind = (counts or {}).get((destination.table, destination.channel), Counts())
-        partitions.append(
-            PartitionStatus(topic.name, partition, destination.channel, position, low, high, problem, behind)
-        )
-    return partitions
+    positions, id = TopicPositions(ingest, topic), source.id()
+    return [_partition_status(positions, source, id, partition, counts or {}) for partition in source.partitions()]
+
+
+def _partition_status(
+    positions: TopicPositions,
+    source: MessageSource,
+    id: str,
+    partition: int,
+    counts: Mapping[tuple[str, str], Counts],
+) -> ReconcilerStatus:
+    topic, destination = positions.topic, positions.destination(partition)
+    (low, high), anchor, position = source.offset_range(partition), positions.read_anchor(partition), None
+    conditions: tuple[Condition, ...] = ()
+    if anchor is not None:
+        try:
+            require_not_recreated(topic, anchor, id)
+            position = positions.read_position(partition, anchor.begin, index=False).next
+            require_available(topic, partition, position, low, high)
+        except (TopicRecreated, MessagesGone) as error:
+            conditions = (blocked_by(error),)
+    states = counts.get((destination.table, destination.channel), Counts())
+    if states.text:
+        conditions = (Condition(ConditionType.PROGRESSING, "Waiting", states.text), *conditions)
+    lag = max(0, high - max(low if position is None else position, low))
+    details = {
+        "topic": topic.name,
+        "partition": partition,
+        "channel": destination.channel,
+        "position": position,
+        "oldest": low,
+        "end": high,
+        "counts": states,
+        "behind": lag,
+    }
+    subject = f"{'nothing yet' if position is None else f'offset {position}'} of {high} → {destination.table}"
+    name, applied = f"{topic.name} {partition}", "" if position is None else str(position)
+    return ReconcilerStatus("topic partition", name, subject, applied, lag, "offsets", conditions, details)
 
 
 def require_not_recreated(topic: SourceTopic, anchor: Anchor, id: str) -> None:

@@ -33,7 +33,7 @@ from sterna.errors import (
     redact_uri,
 )
 from sterna.replication.replica.region import RegionContext
-from sterna.runtime.status import Condition, ConditionType
+from sterna.runtime.status import Condition, ConditionType, blocked
 
 _log = logging.getLogger(__name__)
 _MAX_REASON_CHARS: Final = 2_000
@@ -231,7 +231,7 @@ def failure_condition(failure: Failure, now: datetime) -> Condition:
         return Condition(ConditionType.PROGRESSING, "StepRunning", text, since=failure.since)
     exit_code = failure.exit_code or EngineError.exit_code
     remedy = Remedy.RETRY if exit_code == Remedy.RETRY.exit_code else Remedy.STOP
-    return Condition(ConditionType.BLOCKED, failure.kind, text, remedy.value, failure.since, exit_code)
+    return blocked(failure.kind, text, remedy, since=failure.since, exit_code=exit_code)
 
 
 def format_reason(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from sterna.pipelines.transforms.sql_plan import validate_sql
 from sterna.pipelines.transforms.step_context import TransformSpark
 from sterna.pipelines.transforms.write import TransformWriter
 from sterna.replication.replica.region import RegionContext
+from sterna.runtime.failures import describe_error
 from sterna.runtime.reconciler import Idle
 from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked_by
 from sterna.sql_identifiers import quote_backtick
@@ -71,7 +72,7 @@ def _status(context: RegionContext, transform: Transform, folder: Path, now: dat
         return _add_progress(context, transform, folder, now, transform_state, status)
     except SternaError as error:
         note = _rebuild_note(context, transform, status.position, now)
-        return replace(status, conditions=(blocked_by(error, f"{type(error).__name__}: {error}{note}"),))
+        return replace(status, conditions=(blocked_by(error, f"{describe_error(error)}{note}"),))
     except Exception as error:
         # An unexpected error of one transform must not hide the others.
         log.exception("the status of transform %s is unknown", transform.name)
@@ -144,7 +145,7 @@ def _check_transform(
     try:
         create = _check_sql(context, transform, read_sql(transform, folder), transform_spark)
     except SternaError as error:
-        return TransformCheck(transform.name, f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+        return TransformCheck(transform.name, describe_error(error), exit_code=error.exit_code)
     except Exception as error:
         # An unexpected error of one must not end the check of the other transforms.
         log.exception("transform %s can't be checked", transform.name)

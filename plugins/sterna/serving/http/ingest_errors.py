@@ -16,6 +16,7 @@ from sterna.errors import (
     TrackerLost,
     TrackerTooNew,
 )
+from sterna.runtime.failures import describe_error
 from sterna.serving.http.errors import RequestError, unavailable
 from sterna.serving.http.logs import FIELDS
 
@@ -34,7 +35,7 @@ def translate_error(error: SternaError, request_id: str) -> RequestError | None:
     if (status := _STATUSES.get(type(error))) is not None:
         return RequestError(status, error.message)
     if isinstance(error, _UNAVAILABLE):
-        message = f"{type(error).__name__}: {error}"
+        message = describe_error(error)
         log.warning("nothing is taken: %s", message, extra={FIELDS: {"request_id": request_id}})
         return unavailable("the inbox or the tracker of this region doesn't answer", _RETRY_AFTER_SECONDS)
     return None

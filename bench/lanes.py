@@ -16,7 +16,7 @@ import yaml
 from bench.common import Result, percentile, report, rounded
 from bench.regions import Pair, pair, report_progress, settle
 from bench.writer import NAMESPACE, SmallTable, open_writer
-from sterna.operations.status.gather import read_alarm_status
+from sterna.operations.status.read import read_alarm_status
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.sync.run import sync

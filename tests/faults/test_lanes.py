@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from sterna.operations.status.gather import read_alarm_status
+from sterna.operations.status.read import read_alarm_status
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.model import Report
 from sterna.replication.replica.region import RegionContext

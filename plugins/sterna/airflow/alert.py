@@ -100,7 +100,7 @@ def check_region(
         CatalogError: the region's own catalog does not answer.
     """
     from sterna.operations.alarms import alarm_lag, find_alarms
-    from sterna.operations.status.gather import read_alarm_status
+    from sterna.operations.status.read import read_alarm_status
 
     status = read_alarm_status(region, evidence=limits.gc is not None, maintenance=maintenance)
     _log_status(status, progress)

@@ -13,7 +13,7 @@ from sterna.airflow import operators
 from sterna.airflow.metrics import record_sync
 from sterna.airflow.operators import SternaLagOperator
 from sterna.errors import ServicesError
-from sterna.operations.status import gather
+from sterna.operations.status import read
 from sterna.operations.status.model import HeldStatus, InTransitStatus, LaggingRegion, RegionStatus
 from sterna.replication.failover.model import Slot
 from sterna.replication.replica.catalog_copy import PrimaryOutage
@@ -44,7 +44,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(status: RegionStatus, **settings: Any) -> float | None:
         asked: dict[str, Any] = {}
-        monkeypatch.setattr(gather, "read_alarm_status", lambda region, **options: asked.update(options) or status)
+        monkeypatch.setattr(read, "read_alarm_status", lambda region, **options: asked.update(options) or status)
         task = SternaLagOperator(task_id="lag", limit=timedelta(minutes=1), **settings)
         run.asked = asked
         return task.execute({})

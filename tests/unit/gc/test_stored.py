@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sterna.errors import StoreUnreachable
-from sterna.operations.status.gather import gather_status, read_alarm_status
+from sterna.operations.status.gather import gather_status
+from sterna.operations.status.read import read_alarm_status
 from sterna.storage.objects import Objects
 from sterna.text.status import status_text
 from tests.support.gc import clean

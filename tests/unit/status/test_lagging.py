@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
 from sterna.config.sections.maintenance import Maintenance
-from sterna.operations.status import gather as status_silent
-from sterna.operations.status.gather import gather_status, read_alarm_status
+from sterna.operations.status import read as status_silent
+from sterna.operations.status.gather import gather_status
+from sterna.operations.status.read import read_alarm_status
 from tests.support.small_world import World, run
 
 _TEN_DAYS = datetime.now(UTC) + timedelta(days=10)

@@ -11,10 +11,8 @@ import pytest
 from sterna.config.registry.model import Registry
 from sterna.errors import DatabaseRefused, SternaError
 from sterna.operations.alarms import AlarmLimits, find_alarms
-from sterna.operations.status import catalog_probes
-from sterna.operations.status.catalog_probes import with_oldest_evidence, with_slots
-from sterna.operations.status.gather import read_alarm_status
-from sterna.operations.status.read import read_status
+from sterna.operations.status import read
+from sterna.operations.status.read import read_alarm_status, read_status, with_oldest_evidence, with_slots
 from sterna.replication.failover.model import Slot
 from sterna.replication.replica.region import RegionContext
 from sterna.storage.objects import Objects
@@ -45,7 +43,7 @@ def test_the_oldest_evidence_stays_until_a_clean_up_deletes_it(world: World) -> 
 
 def test_a_store_that_does_not_answer_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(self: object, uri: str) -> None:
-        raise catalog_probes.StoreError("does not answer")
+        raise read.StoreError("does not answer")
 
     monkeypatch.setattr(Objects, "list", unreachable)
     status = with_oldest_evidence(world.context(), read_status(world.context()))
@@ -73,9 +71,7 @@ def test_a_region_has_its_own_slot_and_the_primary_all(
 ) -> None:
     eu.ports.cached_primary = eu.registry.region(primary)
     queried_regions: list[str] = []
-    monkeypatch.setattr(
-        catalog_probes, "read_slots", lambda region, secrets: queried_regions.append(region.name) or SLOTS
-    )
+    monkeypatch.setattr(read, "read_slots", lambda region, secrets: queried_regions.append(region.name) or SLOTS)
     status = with_slots(eu, read_status(world.context()))
     assert (status.slots, status.unseen, queried_regions) == (mine, (), [primary])
 
@@ -90,7 +86,7 @@ def test_a_region_that_may_not_look_says_so(
 
     eu.ports.cached_primary = eu.registry.region("us")
     if error:
-        monkeypatch.setattr(catalog_probes, "read_slots", refused)
+        monkeypatch.setattr(read, "read_slots", refused)
     before = read_status(world.context())
     status = with_slots(eu, before)
     what = "refused the login" if error else "no credential catalog"
@@ -102,7 +98,7 @@ def test_a_copy_for_which_the_primary_keeps_no_slot_is_no_sound_one(
 ) -> None:
     """It gets nothing any more, and nothing else would say so while nobody commits."""
     eu.ports.cached_primary = eu.registry.region("us")
-    monkeypatch.setattr(catalog_probes, "read_slots", lambda region, secrets: SLOTS[:1])
+    monkeypatch.setattr(read, "read_slots", lambda region, secrets: SLOTS[:1])
     status = with_slots(eu, read_status(world.context()))
     (alarm,) = (raised for raised in find_alarms(status, AlarmLimits(lag=1e9)) if raised.reason == "slot")
     assert "sterna_eu: missing, NOT active" in alarm.message

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sterna.errors import StoreUnreachable
-from sterna.operations.status.gather import read_alarm_status
+from sterna.operations.status.read import read_alarm_status
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.sync import stages
 from sterna.replication.sync.run import sync

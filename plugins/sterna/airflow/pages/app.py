@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PRELOADED_MODULES = (
     *(
         "sterna.replication.replica.lag",
-        "sterna.operations.status.gather",
+        "sterna.operations.status.read",
         "sterna.operations.alarms",
         "sterna.operations.status.lag_history",
     ),

@@ -37,7 +37,7 @@ def region_card(source: Source, name: str) -> dict[str, Any]:
 
 def _card(source: Source, context: RegionContext) -> dict[str, Any]:
     from sterna.operations.alarms import find_alarms
-    from sterna.operations.status.gather import read_alarm_status
+    from sterna.operations.status.read import read_alarm_status
 
     maintenance, unread_services = None, ""
     try:

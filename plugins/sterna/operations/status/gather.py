@@ -1,4 +1,4 @@
-"""Gathers a region's state: from the catalog, its store, the reports of its runs, and other regions' branches."""
+"""Gathers a region's whole state: what alarms need, and what its store and the reports of its runs add to that."""
 
 from __future__ import annotations
 
@@ -8,27 +8,21 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from sterna.catalog.model import key_name
 from sterna.config.registry import run_names
-from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.sections.maintenance import Maintenance
-from sterna.errors import BranchChanged, CatalogError, CredentialError, Diverged, ReplicaBroken, StoreError
+from sterna.errors import CredentialError, ReplicaBroken, StoreError
 from sterna.maintenance.deletion.model import Amount
 from sterna.maintenance.gc.retained_heads import refused_versions
-from sterna.operations.status.catalog_probes import with_oldest_evidence, with_slots, with_storage_usage, with_transit
-from sterna.operations.status.model import ExcludedTable, HeldStatus, LaggingRegion, RegionStatus
-from sterna.operations.status.read import read_status
+from sterna.operations.status.model import ExcludedTable, HeldStatus, RegionStatus
+from sterna.operations.status.read import read_alarm_status
 from sterna.operations.status.retention import with_short_retention
 from sterna.replication.replica.codecs import REPORT
-from sterna.replication.replica.head import read_head
 from sterna.replication.replica.held import held_since
 from sterna.replication.replica.ids import format_timestamp, parse_start_time
-from sterna.replication.replica.lag import watermark_lag
 from sterna.replication.replica.model import Report
 from sterna.replication.replica.reachability import ReachabilityWalk, TableVersion
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.run_folder import decompress, runs_folder
-from sterna.runtime.status import is_overdue
 
 _MAX_WALKED_COMMITS = 100_000
 _MAX_REPORTS = 500
@@ -52,24 +46,6 @@ def gather_status(context: RegionContext, *, maintenance: Maintenance | None = N
     if status.cut_off:
         context = context.without_primary()
     return with_short_retention(context, with_retries(context, with_excluded_sizes(context, status)))
-
-
-def read_alarm_status(
-    context: RegionContext, *, evidence: bool = True, maintenance: Maintenance | None = None
-) -> RegionStatus:
-    """Return what alarms need of a region's state: from the catalog, and one request each to other systems.
-
-    Args:
-        evidence: read the oldest evidence of a run, and the report of the newest clean-up, too.
-        maintenance: section `maintenance` of the services file, for the regions that it waits for; None where there is
-            none.
-
-    Raises:
-        CatalogError: the region's own catalog does not answer.
-    """
-    status = with_transit(context, with_slots(context, read_status(context)))
-    status = with_lagging_regions(context, status, maintenance)
-    return with_storage_usage(context, with_oldest_evidence(context, status)) if evidence else status
 
 
 def with_excluded_sizes(context: RegionContext, status: RegionStatus) -> RegionStatus:
@@ -150,49 +126,3 @@ def _newest_report_uris(context: RegionContext, since: datetime) -> list[str]:
         if start == since or len(uris) >= _MAX_REPORTS:
             break
     return sorted(uris)[-_MAX_REPORTS:]
-
-
-def with_lagging_regions(context: RegionContext, status: RegionStatus, maintenance: Maintenance | None) -> RegionStatus:
-    """Return a region's status with the regions that maintenance has waited for longer than its `max_wait`.
-
-    Args:
-        context: the region; it reads the branches of all regions, for a silent one may have no status of its own.
-        maintenance: section `maintenance` of the services file; None: no maintenance is configured, and nothing is
-            read.
-    """
-    if maintenance is None:
-        return status
-    if status.cut_off:
-        return replace(
-            status, unseen=(*status.unseen, "the regions that maintenance waits for: the primary does not answer")
-        )
-    try:
-        regions = tuple(_lagging_regions(context, maintenance))
-    except CatalogError as error:
-        return replace(status, unseen=(*status.unseen, f"the regions that maintenance waits for: {error}"))
-    return replace(status, silent=regions)
-
-
-def _lagging_regions(context: RegionContext, maintenance: Maintenance) -> list[LaggingRegion]:
-    lagging, now = [], datetime.now(UTC)
-    keys = _main_keys(context)
-    for region in context.registry.regions:
-        entitled = keys is None or any(not context.registry.exclusion_reason(key, region.name) for key in keys)
-        if region.name in maintenance.excluded_regions or not entitled:
-            continue
-        try:
-            lag = watermark_lag(context, read_head(context.primary, region.replica_branch), now)
-        except (BranchChanged, Diverged) as error:
-            lagging.append(LaggingRegion(region.name, None, str(error)))
-            continue
-        if is_overdue(lag, maintenance.max_wait):
-            lagging.append(LaggingRegion(region.name, lag))
-    return lagging
-
-
-def _main_keys(context: RegionContext) -> list[str] | None:
-    """Return the keys of `main` where the registry may keep all of them off a region; None where it can't."""
-    if not context.registry.has_exclusions:
-        return None
-    head = context.primary.reference(SOURCE_BRANCH).hash
-    return [key_name(key) for key, _ in context.primary.entries(SOURCE_BRANCH, head)]

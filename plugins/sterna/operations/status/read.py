@@ -1,24 +1,72 @@
-"""A region's state by its catalog: watermark, lag, held tables, last run, other registries."""
+"""A region's state as alarms need it: from its catalog, and one request each to other systems.
+
+What can't be read beside the catalog is named in `unseen`, and is no fault of the region's.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 
 from sterna.catalog.model import NAMESPACE, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import BranchChanged, CatalogError, CredentialError, Diverged, ReferenceNotFound, StoreError
-from sterna.operations.status.model import ExcludedTable, HeldStatus, InTransitStatus, RegionStatus, UnreadableHeldList
+from sterna.config.sections.maintenance import Maintenance
+from sterna.errors import (
+    BranchChanged,
+    CatalogError,
+    CredentialError,
+    Diverged,
+    ReferenceNotFound,
+    StoreError,
+    TableError,
+)
+from sterna.maintenance.deletion.records import read_newest_report
+from sterna.maintenance.gc.evidence import GC_REPORT, gc_folder
+from sterna.operations.status.model import (
+    ExcludedTable,
+    HeldStatus,
+    InTransitStatus,
+    LaggingRegion,
+    RegionStatus,
+    StorageUsage,
+    UnreadableHeldList,
+)
+from sterna.replication.failover.catalog_seed import slot_name
+from sterna.replication.failover.model import Slot
+from sterna.replication.failover.site import read_slots
+from sterna.replication.replica.bulk_state import BulkState, read_bulk_state
 from sterna.replication.replica.catalog_copy import probe_primary, read_primary_outage
 from sterna.replication.replica.head import Head, read_head
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.held_list import read_held_list
 from sterna.replication.replica.lag import Lags, held_key_lag, watermark_lag
 from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.run_folder import runs_folder
+from sterna.runtime.status import is_overdue
 from sterna.storage.objects import Objects
 
 _STORE_TIMEOUT_SECONDS = 3.0
 _STORE_WORKERS = 32
+_PAGE_OBJECTS = 1000
+
+
+def read_alarm_status(
+    context: RegionContext, *, evidence: bool = True, maintenance: Maintenance | None = None
+) -> RegionStatus:
+    """Return what alarms need of a region's state: from the catalog, and one request each to other systems.
+
+    Args:
+        evidence: read the oldest evidence of a run, and the report of the newest clean-up, too.
+        maintenance: section `maintenance` of the services file, for the regions that it waits for; None where there is
+            none.
+
+    Raises:
+        CatalogError: the region's own catalog does not answer.
+    """
+    status = with_transit(context, with_slots(context, read_status(context)))
+    status = with_lagging_regions(context, status, maintenance)
+    return with_storage_usage(context, with_oldest_evidence(context, status)) if evidence else status
 
 
 def read_status(context: RegionContext) -> RegionStatus:
@@ -159,3 +207,137 @@ def _other_registries(context: RegionContext) -> tuple[str, ...]:
         if registry and registry != own:
             others.append(region.name)
     return tuple(others)
+
+
+def with_slots(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with its replication slots; nothing is read where the regions share a catalog.
+
+    A copy for which the primary keeps no slot gets no changes any more: its slot is `missing`.
+
+    Args:
+        context: the region, as it was opened: where the primary's Nessie does not answer, its Postgres may.
+    """
+    if not context.registry.has_regional_catalogs:
+        return status
+    try:
+        primary = context.ports.primary_region
+        slots = read_slots(primary, context.secrets)
+    except (CatalogError, CredentialError) as error:
+        return replace(status, unseen=(*status.unseen, f"the replication slots: {error}"))
+    name = slot_name(context.region)
+    if primary.name == context.region.name:
+        return replace(status, slots=slots)
+    own_slots = tuple(slot for slot in slots if slot.name == name)
+    return replace(status, slots=own_slots or (Slot(name, False, "missing", 0),))
+
+
+def with_transit(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with the progress of its tables in transit, by the state of the bulk run.
+
+    Without such a state the progress is that of the replica's head.
+    """
+    if not status.transit:
+        return status
+    objects = open_probe_store(context)
+    try:
+        bulk_state = read_bulk_state(objects, context.region, count_remaining=True)
+    except (StoreError, CredentialError) as error:
+        return replace(status, unseen=(*status.unseen, f"how far the copies in transit are: {error}"))
+    return replace(status, transit=tuple(_with_bulk_progress(table, bulk_state) for table in status.transit))
+
+
+def _with_bulk_progress(table: InTransitStatus, bulk_state: BulkState | None) -> InTransitStatus:
+    is_running = bulk_state is not None and bulk_state.is_copying(table.held)
+    is_tracked = bulk_state is not None and bulk_state.run.initial_bytes(table.held) is not None
+    bytes_left = (
+        bulk_state.remaining_bytes.get(table.held.key, table.bytes_left)
+        if bulk_state and is_tracked
+        else table.bytes_left
+    )
+    return replace(table, bytes_left=bytes_left, under_way=is_running)
+
+
+def with_oldest_evidence(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with the time of the oldest evidence of a run that is still there.
+
+    A working clean-up deletes it once it is older than `--keep`, after all other garbage. So its age shows whether
+    there is one: a clean-up that never runs, only counts, is killed each time or can't delete leaves it.
+
+    Names of runs begin with their time and stores list by name, so the first page is enough. Where a store lists in
+    another order the time may be too young, never too old.
+    """
+    objects = open_probe_store(context)
+    try:
+        page = islice(objects.list(runs_folder(context)), _PAGE_OBJECTS)
+        oldest = min((modified for _, _, modified in page), default=None)
+    except (StoreError, CredentialError, TableError) as error:
+        return replace(status, unseen=(*status.unseen, f"the evidence of runs: {error}"))
+    return replace(status, oldest_evidence=oldest.isoformat() if oldest else "")
+
+
+def with_storage_usage(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with what the newest clean-up, or its dry run, counted below the replica root.
+
+    Nothing is counted now: a replica may have many millions of objects.
+    """
+    try:
+        collected = read_newest_report(open_probe_store(context), gc_folder(context), GC_REPORT)
+    except (StoreError, CredentialError, TableError) as error:
+        return replace(status, unseen=(*status.unseen, f"the records of clean-ups: {error}"))
+    if collected is None or not collected.at:
+        return status
+    usage = StorageUsage(
+        at=collected.at,
+        objects=collected.objects - collected.deleted,
+        evidence=collected.evidence,
+        superseded=collected.superseded,
+        unreachable=collected.left,
+        garbage=collected.garbage - collected.deleted,
+    )
+    return replace(status, stored=usage)
+
+
+def with_lagging_regions(context: RegionContext, status: RegionStatus, maintenance: Maintenance | None) -> RegionStatus:
+    """Return a region's status with the regions that maintenance has waited for longer than its `max_wait`.
+
+    Args:
+        context: the region; it reads the branches of all regions, for a silent one may have no status of its own.
+        maintenance: section `maintenance` of the services file; None: no maintenance is configured, and nothing is
+            read.
+    """
+    if maintenance is None:
+        return status
+    if status.cut_off:
+        return replace(
+            status, unseen=(*status.unseen, "the regions that maintenance waits for: the primary does not answer")
+        )
+    try:
+        regions = tuple(_lagging_regions(context, maintenance))
+    except CatalogError as error:
+        return replace(status, unseen=(*status.unseen, f"the regions that maintenance waits for: {error}"))
+    return replace(status, silent=regions)
+
+
+def _lagging_regions(context: RegionContext, maintenance: Maintenance) -> list[LaggingRegion]:
+    lagging, now = [], datetime.now(UTC)
+    keys = _main_keys(context)
+    for region in context.registry.regions:
+        entitled = keys is None or any(not context.registry.exclusion_reason(key, region.name) for key in keys)
+        if region.name in maintenance.excluded_regions or not entitled:
+            continue
+        try:
+            lag = watermark_lag(context, read_head(context.primary, region.replica_branch), now)
+        except (BranchChanged, Diverged) as error:
+            lagging.append(LaggingRegion(region.name, None, str(error)))
+            continue
+        if is_overdue(lag, maintenance.max_wait):
+            lagging.append(LaggingRegion(region.name, lag))
+    return lagging
+
+
+def _main_keys(context: RegionContext) -> list[str] | None:
+    """Return the keys of `main` where the registry may keep all of them off a region; None where it can't."""
+    if not context.registry.has_exclusions:
+        return None
+    head = context.primary.reference(SOURCE_BRANCH).hash
+    return [key_name(key) for key, _ in context.primary.entries(SOURCE_BRANCH, head)]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.catalog.tables import content_snapshot_id
 from sterna.config.mapping import extra_snapshot_id
 from sterna.errors import BrokenMetadata, SourceGone
-from sterna.replication.plan.admission import CompletedTable, defers_listing
+from sterna.replication.plan.admission import CompletedTable
 from sterna.replication.plan.branch_diff import Changes, shown_metadata_uri
 from sterna.replication.plan.metadata_reader import read_metadata, read_replica_metadata, read_view_uuid
 from sterna.replication.plan.sharded_listing import ShardedListing
@@ -29,37 +28,14 @@ if TYPE_CHECKING:
     from sterna.iceberg.metadata.table import TableMetadata
 
 
-@dataclass(frozen=True)
-class TableLister:
-    """How the tables of a plan are listed.
-
-    Args:
-        sharded_listing: lists the files of those that have very many.
-        defers_large: those are left to the large lane.
-        completed: by key name, the versions that the large lane has completed.
-    """
-
-    sharded_listing: ShardedListing
-    defers_large: bool
-    completed: Mapping[str, CompletedTable]
-
-    def list_content(self, *args: Any, is_shown: bool, completed: CompletedTable | None) -> pa.Table:
-        """As `ShardedListing.list_content`, of a table that the large lane may have completed a version of."""
-
-        def defers(manifests: int) -> bool:
-            return self.defers_large and defers_listing(completed, manifests)
-
-        return self.sharded_listing.list_content(*args, is_shown=is_shown, defers=defers)
-
-
 def read_needed_files(
-    context: RegionContext, action: Action, changes: Changes, lister: TableLister
+    context: RegionContext, action: Action, changes: Changes, listing: ShardedListing
 ) -> tuple[Action, pa.Table]:
     """Read what a changed table or view needs here.
 
     Args:
         changes: the plan's candidates.
-        lister: how tables are listed.
+        listing: of the plan's tables.
 
     Returns:
         The action, with what the metadata added; and the rows of its files.
@@ -88,9 +64,9 @@ def read_needed_files(
             None,
         )
     action = _with_snapshots(action, full_metadata, replica_metadata)
-    completed_metadata, completed = _completed_version(context, action, metadata, lister)
+    completed_metadata, completed = _completed_version(context, action, metadata, listing)
     list_files = partial(list_table_files, context, action.key, action.source, action.target, metadata)
-    list_content = partial(lister.list_content, is_shown=bool(shown_uri))
+    list_content = partial(listing.list_content, is_shown=bool(shown_uri))
     if completed_metadata is not None:
         with suppress(ReplicaFileMissing):
             return action, list_files(completed_metadata, list_content=partial(list_content, completed=completed))
@@ -132,12 +108,12 @@ def _with_view_identity(context: RegionContext, action: Action, changes: Changes
 
 
 def _completed_version(
-    context: RegionContext, action: Action, metadata: TableMetadata, lister: TableLister
+    context: RegionContext, action: Action, metadata: TableMetadata, listing: ShardedListing
 ) -> tuple[TableMetadata | None, CompletedTable | None]:
     """Return the metadata of the table's version that the large lane has completed, where that proves files, and its
     record; None where there is none of this table.
     """
-    completed = lister.completed.get(action.key)
+    completed = listing.completed.get(action.key)
     if completed is None or _proves_nothing(context, action, completed.bulk_table.target):
         return None, None
     if not completed.proves:

@@ -33,7 +33,7 @@ from sterna.replication.plan.admission import (
     needs_bulk_run,
 )
 from sterna.replication.plan.branch_diff import Changes, find_changes
-from sterna.replication.plan.changed_table import TableLister, read_needed_files
+from sterna.replication.plan.changed_table import read_needed_files
 from sterna.replication.plan.dependencies import Resolution, resolve_dependencies
 from sterna.replication.plan.inventory import Inventory
 from sterna.replication.plan.key_diff import Draft, compare, held_entry, seed_group, waiting_to_ship
@@ -89,10 +89,8 @@ def make_plan(
     head, changes = comparison.head, comparison.changes
     defers_large = options.defers_large(context.region)
     # Files of another metadata version are only made on request: no later sync would wait for them.
-    lister = TableLister(
-        ShardedListing(context, engine, progress), defers_large and not options.generation, comparison.completed
-    )
-    resolution, inventory, held_if_failed = _resolve_actions(context, comparison, options, run_id, lister)
+    listing = ShardedListing(context, engine, progress, defers_large and not options.generation, comparison.completed)
+    resolution, inventory, held_if_failed = _resolve_actions(context, comparison, options, run_id, listing)
     line = inventory.line if inventory else ""
     if inventory and defers_large:
         resolution, inventory = defer_large_tables(
@@ -219,12 +217,12 @@ def sync_digest(context: RegionContext) -> str:
 
 
 def _resolve_actions(
-    context: RegionContext, comparison: _Comparison, options: SyncOptions, run_id: str, lister: TableLister
+    context: RegionContext, comparison: _Comparison, options: SyncOptions, run_id: str, listing: ShardedListing
 ) -> tuple[Resolution, Inventory | None, dict[str, Held]]:
     """Determine which actions continue, by their metadata and the files that are here.
 
     Args:
-        context, options, run_id, lister: of the plan.
+        context, options, run_id, listing: of the plan.
         comparison: what it begins with.
 
     Returns:
@@ -232,7 +230,7 @@ def _resolve_actions(
     """
     outages, head, changes, held = Outages(), comparison.head, comparison.changes, comparison.held
     quarantine = Quarantine(context, run_id, requested=changes.filtered)
-    actions, table_rows, faults = _read_tables(context, comparison, outages, quarantine, lister)
+    actions, table_rows, faults = _read_tables(context, comparison, outages, quarantine, listing)
     held_if_failed = {action.key: held_entry(action.key, head, changes) for action in actions} | {
         fault.key: fault for fault in faults
     }
@@ -245,7 +243,7 @@ def _resolve_actions(
             if change.change == "put" and change.key in table_rows
         }
         # Without a table to copy there is nothing to list, and pyarrow need not be imported: most runs end here.
-        inventory, errors = lister.sharded_listing.take_inventory(needed, options) if needed else (None, {})
+        inventory, errors = listing.take_inventory(needed, options) if needed else (None, {})
         for error in errors.values():
             outages.record(error, context.objects)
         faults = [held_with_error(held_if_failed[name], error) for name, error in errors.items()]
@@ -283,7 +281,7 @@ def defer_large_tables(
 
 
 def _read_tables(
-    context: RegionContext, comparison: _Comparison, outages: Outages, quarantine: Quarantine, lister: TableLister
+    context: RegionContext, comparison: _Comparison, outages: Outages, quarantine: Quarantine, listing: ShardedListing
 ) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
     """Read what the tables and views among some actions need here.
 
@@ -291,7 +289,7 @@ def _read_tables(
         comparison: what the plan begins with. Of tables that can't continue nothing is read.
         outages: takes each store of others that can't be used.
         quarantine: the tables whose reading ended plans before.
-        lister: how tables are listed.
+        listing: of the plan's tables.
 
     Returns:
         The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault, or
@@ -310,7 +308,7 @@ def _read_tables(
                 raise error
             return quarantine.read(
                 action.key,
-                lambda region: read_needed_files(region, action, comparison.changes, lister),
+                lambda region: read_needed_files(region, action, comparison.changes, listing),
                 exclusive=exclusive,
             )
         except ReadDeferred:
@@ -332,7 +330,7 @@ def _read_tables(
     try:
         first_pass = list(pool.map(read, comparison.actions))
     except BaseException as error:
-        lister.sharded_listing.stop()
+        listing.stop()
         # Don't wait for the threads after Ctrl-C: one that lists millions of files may run for minutes.
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise

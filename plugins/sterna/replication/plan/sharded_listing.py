@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from sterna.replication.execution.copy import CopyFile
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.execution.spark_executor import Engine
 from sterna.replication.execution.work_items import parse_error, run_on_engine
+from sterna.replication.plan.admission import CompletedTable, defers_listing
 from sterna.replication.plan.batches import MAX_BATCHES
 from sterna.replication.plan.inventory import Inventory, PartInventory, take_inventory
 from sterna.replication.plan.manifests import list_shard
@@ -127,10 +128,19 @@ class ShardedListing:
     Args:
         engine: does the items of tables in parts; None: this process does.
         progress: called with lines for people.
+        defers_large: tables with very many files are left to the large lane, as `defers_listing` says.
+        completed: by key name, the versions that the large lane has completed.
     """
 
-    def __init__(self, context: RegionContext, engine: Engine | None, progress: Progress) -> None:
-        self._context, self._progress = context, progress
+    def __init__(
+        self,
+        context: RegionContext,
+        engine: Engine | None = None,
+        progress: Progress = lambda line: None,
+        defers_large: bool = False,
+        completed: Mapping[str, CompletedTable] = {},
+    ) -> None:
+        self._context, self._progress, self._defers_large, self.completed = context, progress, defers_large, completed
         self._engine = engine if context.run else None
         self._localizes = context.region.localize != "spark"  # in this process
         self._store: PartStore = RunPartStore(context) if context.run else DiskPartStore()
@@ -153,7 +163,7 @@ class ShardedListing:
         manifests: dict[str, int],
         *,
         is_shown: bool,
-        defers: Callable[[int], bool],
+        completed: CompletedTable | None,
     ) -> pa.Table:
         """List what a table's new manifests name, and localize them.
 
@@ -164,7 +174,7 @@ class ShardedListing:
             target: the URI of the localized one.
             manifests: with their lengths by the list, -1 where it has none.
             is_shown: readers have an earlier version of the table.
-            defers: returns, where there are very many files, whether so many manifests are left to the large lane.
+            completed: as in `defers_listing`.
 
         Returns:
             Rows of the content files, where they aren't very many, and of the position deletes: each is localized, by
@@ -178,7 +188,7 @@ class ShardedListing:
         """
         if not needs_sharding(manifests.values()):
             return list_shard(context, table, uri, target, manifests, localizes=self._localizes)
-        if defers(len(manifests)):
+        if self._defers_large and defers_listing(completed, len(manifests)):
             raise DeferredToBulk(len(manifests), sum(max(length, 1) for length in manifests.values()))
         return self._list_in_parts(context, table, uri, target, manifests, is_shown=is_shown)
 

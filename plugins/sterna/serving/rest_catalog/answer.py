@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sterna.catalog.model import NAMESPACE, Content, Key, key_name
 from sterna.errors import SternaError
 from sterna.replication.plan.branch_diff import Candidate, Changes
-from sterna.replication.plan.changed_table import TableLister, read_needed_files
+from sterna.replication.plan.changed_table import read_needed_files
 from sterna.replication.plan.inventory import take_inventory
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.plan.sharded_listing import ShardedListing
@@ -78,8 +78,7 @@ def _needed_files(
     context: RegionContext, key: Key, action: Action, source: Content, shown: Content | None
 ) -> tuple[Action, pa.Table]:
     changes = Changes("", {action.key: Candidate(key, source, shown)})
-    lister = TableLister(ShardedListing(context, None, _quiet), False, {})
-    return read_needed_files(context, action, changes, lister)
+    return read_needed_files(context, action, changes, ShardedListing(context))
 
 
 def _localize(context: RegionContext, name: str, files: pa.Table) -> bool:

@@ -28,7 +28,7 @@ from sterna.replication.execution import copy as copying
 from sterna.replication.execution import fault_attribution
 from sterna.replication.execution.copy import CopyFile, CopyResult
 from sterna.replication.failover import certain_term
-from sterna.replication.plan import admission, changed_table, dependencies
+from sterna.replication.plan import admission, changed_table, dependencies, quarantine
 from sterna.replication.plan import branch_diff as looking
 from sterna.replication.plan import key_diff as comparing
 from sterna.replication.plan import planner as planning
@@ -129,7 +129,7 @@ def poisoned_table_stops_sync() -> Iterator[None]:
         raise error
 
     with ExitStack() as stack:
-        for module in (comparing, planning):
+        for module in (comparing, quarantine):
             stack.enter_context(planted(module.attribute_fault, module, raise_error))
         yield
 
@@ -139,14 +139,16 @@ def lag_without_what_is_held() -> AbstractContextManager[Any]:
     return planted(lag.held_list_lag, lag, lambda listed, now: 0.0)
 
 
-def held_since_a_moment_ago() -> AbstractContextManager[Any]:
+@contextmanager
+def held_since_a_moment_ago() -> Iterator[None]:
     """Each look at a held table forgets since when it is held."""
     real = comparing.held_entry
 
     def forgetful(name: str, head: Any, seen: Any, *more: Any) -> Any:
         return replace(real(name, head, seen, *more), since=seen.newest)
 
-    return planted(planning.held_entry, planning, forgetful)
+    with planted(planning.held_entry, planning, forgetful), planted(quarantine.held_entry, quarantine, forgetful):
+        yield
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from sterna.maintenance.tables import expire, gather, orphan_files
 from sterna.notifications.change_log import log
 from sterna.replication.execution import copy
 from sterna.replication.failover import certain_term
-from sterna.replication.plan import manifests, planner
+from sterna.replication.plan import manifests, quarantine
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica import bulk_state, change_record, head, held_list, ids, lag
 from sterna.replication.replica.bulk_state import HEARTBEAT_TIMEOUT_SECONDS
@@ -394,7 +394,7 @@ class World:
                 *(patch.object(module, "time", seconds) for module in _WAITING_MODULES),
                 patch.object(head, "gc_first_seen", {}),
                 patch.object(ids, "uuid", SimpleNamespace(uuid4=self._uuid)),
-                patch.object(planner, "ThreadPoolExecutor", Serial),
+                patch.object(quarantine, "ThreadPoolExecutor", Serial),
                 patch.object(localize, "ThreadPoolExecutor", Serial),
                 patch.object(manifests, "ThreadPoolExecutor", Serial),
                 patch.object(copy, "copy_files", self._copy_files),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.replication.plan import planner
+from sterna.replication.plan import quarantine
 from tests.unit.sync.poison import (
     ESCAPES,
     GONE,
@@ -49,7 +49,7 @@ def test_a_path_of_a_file(sick: Sick, field: str):
 @pytest.mark.parametrize("file", ["metadata.json", "list"])
 def test_a_file_that_its_store_always_fails_at(sick: Sick, file: str, monkeypatch: pytest.MonkeyPatch):
     """Nothing is concluded from it about the store, whoever is read first."""
-    monkeypatch.setattr(planner, "MAX_TABLE_CONCURRENCY", 1)
+    monkeypatch.setattr(quarantine, "MAX_TABLE_CONCURRENCY", 1)
     loop = sick.path("loop")
     loop.unlink(missing_ok=True)
     loop.symlink_to(loop)

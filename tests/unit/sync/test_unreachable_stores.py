@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sterna.errors import CredentialError, SternaError, StoreDenied, StoreUnreachable
-from sterna.replication.plan import planner, sharded_listing
+from sterna.replication.plan import quarantine, sharded_listing
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.plan.sharded_listing import ShardingLimits
 from sterna.replication.replica.model import StageReport
@@ -134,7 +134,7 @@ def test_a_store_that_answers_is_not_asked_again_for_the_same_failure(three: Wor
 
 
 def test_a_dark_place_of_metadata_is_asked_once_whether_it_answers(three: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(planner, "MAX_TABLE_CONCURRENCY", 1)
+    monkeypatch.setattr(quarantine, "MAX_TABLE_CONCURRENCY", 1)
     with refusing(f"file://{three.folder}/us/lake", StoreUnreachable) as requests:
         assert {item.key for item in planned(three).held} == {"ns.a", "ns.b", "ns.c"}
     assert len(requests) == 2  # for the first one's metadata, and whether it answers at all

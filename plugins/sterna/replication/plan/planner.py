@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sterna.config.mapping import validate_bindings
-from sterna.config.registry.model import digest, is_inside
-from sterna.errors import (
-    Damaged,
-    EngineError,
-    NotResident,
-    OverLimit,
-    PlanKilled,
-    SternaError,
-    TableError,
-    Unsupported,
-)
-from sterna.replication.execution.fault_attribution import attribute_fault
+from sterna.config.registry.model import digest
 from sterna.replication.execution.source_sizes import Outages
 from sterna.replication.execution.spark_executor import Engine
 from sterna.replication.plan.admission import (
@@ -27,19 +15,17 @@ from sterna.replication.plan.admission import (
     bulk_state_for_plan,
     completed_tables,
     current_term,
-    defer_to_bulk,
     held_in_transit,
     hold_large_tables,
     needs_bulk_run,
 )
 from sterna.replication.plan.branch_diff import Changes, find_changes
-from sterna.replication.plan.changed_table import read_needed_files
 from sterna.replication.plan.dependencies import Resolution, resolve_dependencies
 from sterna.replication.plan.inventory import Inventory
 from sterna.replication.plan.key_diff import Draft, compare, held_entry, seed_group, waiting_to_ship
 from sterna.replication.plan.options import SyncOptions
-from sterna.replication.plan.quarantine import Quarantine, ReadDeferred
-from sterna.replication.plan.sharded_listing import DeferredToBulk, ShardedListing
+from sterna.replication.plan.quarantine import Quarantine, TableReader
+from sterna.replication.plan.sharded_listing import ShardedListing
 from sterna.replication.plan.size_mismatches import held_with_error, hold_size_mismatches
 from sterna.replication.replica.bulk_state import BulkState
 from sterna.replication.replica.head import Head, is_recorded, load_held_list, read_head, require_no_gc
@@ -51,10 +37,6 @@ from sterna.replication.replica.region import Progress, RegionContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-MAX_TABLE_CONCURRENCY = 8
-_NO_DAMAGE = (NotResident, Unsupported, OverLimit, PlanKilled)  # of a file of the replica's own
 
 
 def make_plan(
@@ -230,7 +212,8 @@ def _resolve_actions(
     """
     outages, head, changes, held = Outages(), comparison.head, comparison.changes, comparison.held
     quarantine = Quarantine(context, run_id, requested=changes.filtered)
-    actions, table_rows, faults = _read_tables(context, comparison, outages, quarantine, listing)
+    reader = TableReader(head, changes, comparison.bulk_state, listing, quarantine, outages)
+    actions, table_rows, faults = reader.read(comparison.actions, {held_key.key for held_key in held})
     held_if_failed = {action.key: held_entry(action.key, head, changes) for action in actions} | {
         fault.key: fault for fault in faults
     }
@@ -278,82 +261,6 @@ def defer_large_tables(
     )
     deferred = {action.key for action in resolution.actions} - {action.key for action in remaining.actions}
     return remaining, inventory.exclude_tables(deferred, context.mapping, options)
-
-
-def _read_tables(
-    context: RegionContext, comparison: _Comparison, outages: Outages, quarantine: Quarantine, listing: ShardedListing
-) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
-    """Read what the tables and views among some actions need here.
-
-    Args:
-        comparison: what the plan begins with. Of tables that can't continue nothing is read.
-        outages: takes each store of others that can't be used.
-        quarantine: the tables whose reading ended plans before.
-        listing: of the plan's tables.
-
-    Returns:
-        The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault, or
-        are left to the large lane.
-    """
-    held_keys = {held_key.key for held_key in comparison.held}
-
-    def held_action(action: Action, error: SternaError | None = None) -> Held:
-        return held_entry(action.key, comparison.head, comparison.changes, error)
-
-    def read(action: Action, *, exclusive: bool = False) -> tuple[Action, pa.Table | Held | None] | None:
-        if action.change == "drop" or not action.target or action.key in held_keys:
-            return action, None
-        try:
-            if error := outages.unavailable.get(context.mapping.locate(action.source).location.id):
-                raise error
-            return quarantine.read(
-                action.key,
-                lambda region: read_needed_files(region, action, comparison.changes, listing),
-                exclusive=exclusive,
-            )
-        except ReadDeferred:
-            return None
-        except DeferredToBulk as deferral:
-            return action, defer_to_bulk(
-                comparison.bulk_state, replace(held_action(action), bytes=deferral.bytes), deferral.reason
-            )
-        except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
-            fault: SternaError
-            if isinstance(error, EngineError):
-                fault = error  # workers may have died of this table: the others continue
-            else:
-                fault = attribute_fault(error, context.mapping, "reading its metadata", action.source, action.key)
-            outages.record(fault, context.objects)
-            return action, held_action(action, _damage_or_fault(context, fault))
-
-    pool = ThreadPoolExecutor(MAX_TABLE_CONCURRENCY)
-    try:
-        first_pass = list(pool.map(read, comparison.actions))
-    except BaseException as error:
-        listing.stop()
-        # Don't wait for the threads after Ctrl-C: one that lists millions of files may run for minutes.
-        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
-        raise
-    pool.shutdown()
-    # What may have ended plans before is read when nothing else is.
-    later = (
-        outcome or read(action, exclusive=True) for action, outcome in zip(comparison.actions, first_pass, strict=True)
-    )
-    outcomes = [outcome for outcome in later if outcome is not None]
-    faults = [rows_or_held for _, rows_or_held in outcomes if isinstance(rows_or_held, Held)]
-    table_rows = {
-        action.key: rows_or_held
-        for action, rows_or_held in outcomes
-        if rows_or_held is not None and not isinstance(rows_or_held, Held)
-    }
-    return tuple(action for action, _ in outcomes), table_rows, faults
-
-
-def _damage_or_fault(context: RegionContext, error: SternaError) -> SternaError:
-    """Return a table's error, or that the replica is damaged where it is about one of the replica's own files."""
-    is_broken = isinstance(error, TableError) and not isinstance(error, _NO_DAMAGE)
-    is_replica_file = is_broken and is_inside(error.file, context.region.replica_root)
-    return Damaged(error.message, file=error.file) if is_replica_file else error
 
 
 def _planned_holds(

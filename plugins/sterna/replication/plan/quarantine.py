@@ -1,4 +1,4 @@
-"""Tables whose metadata is so large that reading it may kill the plan: a marker is kept while they are read.
+"""Reads a plan's tables. Where metadata is so large that reading it may kill the plan, a marker is kept meanwhile.
 
 A plan that is killed for memory reports nothing, and the next one would read the same table again, and so on. So before
 a plan reads a large file of a table it writes a marker beside the replica, and deletes it after the table was read. A
@@ -13,15 +13,42 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from sterna.config.registry.folders import PLANNING, state_folder
-from sterna.errors import PlanKilled
-from sterna.replication.plan.sharded_listing import DeferredToBulk
+from sterna.config.registry.model import is_inside
+from sterna.errors import (
+    Damaged,
+    EngineError,
+    NotResident,
+    OverLimit,
+    PlanKilled,
+    SternaError,
+    TableError,
+    Unsupported,
+)
+from sterna.replication.execution.fault_attribution import attribute_fault
+from sterna.replication.execution.source_sizes import Outages
+from sterna.replication.plan.admission import defer_to_bulk
+from sterna.replication.plan.branch_diff import Changes
+from sterna.replication.plan.changed_table import read_needed_files
+from sterna.replication.plan.key_diff import held_entry
+from sterna.replication.plan.sharded_listing import DeferredToBulk, ShardedListing
+from sterna.replication.replica.bulk_state import BulkState
+from sterna.replication.replica.head import Head
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.model import Action
 from sterna.replication.replica.region import RegionContext
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_TABLE_CONCURRENCY = 8
+_NO_DAMAGE = (NotResident, Unsupported, OverLimit, PlanKilled)  # of a file of the replica's own
 _LARGE_FILE_DIVISOR = 8  # the part of `plan_bytes` from which on a file is large
 _HOLD_MARKERS = 2  # a table with so many markers is held
 _T = TypeVar("_T")
@@ -127,3 +154,92 @@ class TableReading:
         """Delete the markers: the table was read, and the plan continues."""
         if self.quarantine.run_id and self.markers and not self.held:
             self.quarantine.context.objects.delete(self.markers)
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """Reads what a plan's tables and views need here, several at a time.
+
+    Args:
+        head: of the replica branch.
+        changes: the plan's candidates.
+        bulk_state: the large lane's state.
+        listing: of the plan's tables.
+        quarantine: the tables whose reading ended plans before: they are read when nothing else is.
+        outages: takes each store of others that can't be used.
+    """
+
+    head: Head
+    changes: Changes
+    bulk_state: BulkState | None
+    listing: ShardedListing
+    quarantine: Quarantine
+    outages: Outages
+
+    def read(
+        self, actions: Sequence[Action], held_keys: Collection[str]
+    ) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
+        """Read what the tables and views among some actions need.
+
+        Args:
+            held_keys: those that can't continue: nothing is read of them.
+
+        Returns:
+            The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault,
+            or are left to the large lane.
+        """
+        read, pool = partial(self._read_one, held_keys), ThreadPoolExecutor(MAX_TABLE_CONCURRENCY)
+        try:
+            first_pass = list(pool.map(read, actions))
+        except BaseException as error:
+            self.listing.stop()
+            # Don't wait for the threads after Ctrl-C: one that lists millions of files may run for minutes.
+            pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+            raise
+        pool.shutdown()
+        # What may have ended plans before is read when nothing else is.
+        later = (outcome or read(action, exclusive=True) for action, outcome in zip(actions, first_pass, strict=True))
+        outcomes = [outcome for outcome in later if outcome is not None]
+        faults = [rows_or_held for _, rows_or_held in outcomes if isinstance(rows_or_held, Held)]
+        table_rows = {
+            action.key: rows_or_held
+            for action, rows_or_held in outcomes
+            if rows_or_held is not None and not isinstance(rows_or_held, Held)
+        }
+        return tuple(action for action, _ in outcomes), table_rows, faults
+
+    def _read_one(
+        self, held_keys: Collection[str], action: Action, *, exclusive: bool = False
+    ) -> tuple[Action, pa.Table | Held | None] | None:
+        """Return an action with its rows, or how its key is held; None: it is to be read after the others."""
+        if action.change == "drop" or not action.target or action.key in held_keys:
+            return action, None
+        context = self.quarantine.context
+        try:
+            if error := self.outages.unavailable.get(context.mapping.locate(action.source).location.id):
+                raise error
+            return self.quarantine.read(
+                action.key,
+                lambda region: read_needed_files(region, action, self.changes, self.listing),
+                exclusive=exclusive,
+            )
+        except ReadDeferred:
+            return None
+        except DeferredToBulk as deferral:
+            held = replace(held_entry(action.key, self.head, self.changes), bytes=deferral.bytes)
+            return action, defer_to_bulk(self.bulk_state, held, deferral.reason)
+        except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
+            fault: SternaError
+            if isinstance(error, EngineError):
+                fault = error  # workers may have died of this table: the others continue
+            else:
+                fault = attribute_fault(error, context.mapping, "reading its metadata", action.source, action.key)
+            self.outages.record(fault, context.objects)
+            return action, held_entry(action.key, self.head, self.changes, _damage_or_fault(context, fault))
+
+
+def _damage_or_fault(context: RegionContext, error: SternaError) -> SternaError:
+    """Return a table's error, or that the replica is damaged where it is about one of the replica's own files."""
+    is_broken = isinstance(error, TableError) and not isinstance(error, _NO_DAMAGE)
+    is_replica_file = is_broken and is_inside(error.file, context.region.replica_root)
+    return Damaged(error.message, file=error.file) if is_replica_file else error

@@ -52,29 +52,31 @@ def record_lags(
     stats.gauge("sterna.held_ignored_tables", len(held) - len(counted), tags=tags)
     stats.gauge("sterna.transit_tables", len(transit), tags=tags)
     stats.gauge("sterna.transit_bytes", bytes_left, tags=tags)
-    for name, lag in {
-        "sterna.lag_seconds": None if watermark is None else Lags(watermark, held_lag_seconds, transit_lag).oldest,
-        "sterna.watermark_lag_seconds": watermark,
-        "sterna.held_lag_seconds": held_lag_seconds,
-        "sterna.transit_lag_seconds": transit_lag,
-    }.items():
-        if lag is not None:
-            stats.gauge(name, lag, tags=tags)
+    oldest = None if watermark is None else Lags(watermark, held_lag_seconds, transit_lag).oldest
+    _record_lag_gauges(region, oldest, watermark, held_lag_seconds)
+    if transit_lag is not None:
+        stats.gauge("sterna.transit_lag_seconds", transit_lag, tags=tags)
 
 
 def record_unreadable_held(status: RegionStatus) -> None:
     """Report how many tables a region holds, and its lags with them, where the list of them can't be read."""
     from airflow.sdk.observability import stats
 
-    tags = {"region": status.region}
-    stats.gauge("sterna.held_tables", status.unread_held.count if status.unread_held else 0, tags=tags)
+    count = status.unread_held.count if status.unread_held else 0
+    stats.gauge("sterna.held_tables", count, tags={"region": status.region})
+    _record_lag_gauges(status.region, status.lag_seconds, status.watermark_lag_seconds, status.held_lag_seconds)
+
+
+def _record_lag_gauges(region: str, oldest: float | None, watermark: float | None, held: float | None) -> None:
+    from airflow.sdk.observability import stats
+
     for name, lag in {
-        "sterna.lag_seconds": status.lag_seconds,
-        "sterna.watermark_lag_seconds": status.watermark_lag_seconds,
-        "sterna.held_lag_seconds": status.held_lag_seconds,
+        "sterna.lag_seconds": oldest,
+        "sterna.watermark_lag_seconds": watermark,
+        "sterna.held_lag_seconds": held,
     }.items():
         if lag is not None:
-            stats.gauge(name, lag, tags=tags)
+            stats.gauge(name, lag, tags={"region": region})
 
 
 def record_alarms(status: RegionStatus, active_alarms: Sequence[Condition]) -> None:

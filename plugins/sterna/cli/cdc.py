@@ -60,13 +60,13 @@ def run(
 ) -> None:
     """Capture changes of sources for a while, after a first copy of all rows. Safe to interrupt and to repeat."""
     from sterna.pipelines.cdc.run import CaptureRunner
-    from sterna.text.cdc import run_text
+    from sterna.text.cdc import captured_text
 
     seconds = parse_duration("--for", length).total_seconds()
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("cdc") as progress:
         summary = CaptureRunner(_open_sources(context, services, names), progress).run(seconds)
-    output.result(summary.fields(), run_text(summary), summary.exit_code)
+    output.result(summary.fields(), captured_text(summary), summary.exit_code)
 
 
 @cdc_app.command("status", epilog="Example: sterna cdc status --region eu --json")

@@ -113,7 +113,7 @@ def verify(
 
 def _print_summary(output: Output, summary: RunSummary[Materialization], **fields: object) -> None:
     """Print what a run did, and exit with the code of its severest error."""
-    from sterna.text.features import run_text
+    from sterna.text.features import materialized_text
 
     views: dict[str, Materialization] = {}
     for step in summary.steps:  # of a view that was filled several times, the last one
@@ -123,4 +123,4 @@ def _print_summary(output: Output, summary: RunSummary[Materialization], **field
         {"view": name, "error": type(error).__name__, "message": str(error)} for name, error in summary.errors.items()
     ]
     fields = {"views": list(views.values()), "idle": summary.idle, "failed": failed, **fields}
-    output.result(fields, run_text(summary), summary.exit_code)
+    output.result(fields, materialized_text(summary), summary.exit_code)

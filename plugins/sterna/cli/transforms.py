@@ -54,14 +54,14 @@ def run(
 ) -> None:
     """Update targets from this region's replicas of their sources. Safe to interrupt and to repeat."""
     from sterna.pipelines.transforms.run import run_transforms
-    from sterna.text.transforms import run_text
+    from sterna.text.transforms import transformed_text
 
     seconds = parse_duration("--for", length).total_seconds() if length else 0.0
     transforms, folder = _select_transforms(services, names)
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("transforms") as progress:
         summary = run_transforms(lambda: context, transforms, folder, progress, seconds)
-    output.result(summary.fields(), run_text(summary), summary.exit_code)
+    output.result(summary.fields(), transformed_text(summary), summary.exit_code)
 
 
 @transform_app.command("status", epilog="Example: sterna transforms status --region eu --json")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sterna.text.dry_run import NOTHING_CHANGED
 from sterna.text.lines import join_lines
+from sterna.text.reconcilers import run_text
 
 if TYPE_CHECKING:
     from sterna.pipelines.cdc.run import CaptureSummary
@@ -22,10 +23,9 @@ def checked_text(checks: Sequence[SourceCheck]) -> str:
     return join_lines(lines)
 
 
-def run_text(summary: CaptureSummary) -> str:
+def captured_text(summary: CaptureSummary) -> str:
     """Return what was done, and what failed."""
-    lines = [f"{summary.segments} segments captured, {sum(summary.counts.values())} steps published"]
-    return join_lines([*lines, *(f"{name}: {reason}" for name, reason in summary.failed.items())])
+    return run_text([f"{summary.segments} segments captured, {sum(summary.counts.values())} steps published"], summary)
 
 
 def resynced_text(resynced: ResyncSummary) -> str:

@@ -8,14 +8,12 @@ from sterna.errors import printable
 from sterna.pipelines.features.materialize import Materialization, describe_materialization
 from sterna.pipelines.features.verify import Verification
 from sterna.runtime.runner import RunSummary
-from sterna.text.lines import join_lines
+from sterna.text.reconcilers import run_text
 
 
-def run_text(summary: RunSummary[Materialization]) -> str:
+def materialized_text(summary: RunSummary[Materialization]) -> str:
     """Return what became of all views as lines."""
-    lines = [describe_materialization(view) for view in summary.steps]
-    lines += [f"{name}: {reason}" for name, reason in summary.idle.items()]
-    return join_lines([*lines, *(f"{name}: failed: {error}" for name, error in summary.errors.items())])
+    return run_text(map(describe_materialization, summary.steps), summary)
 
 
 def verified_text(comparisons: Sequence[Verification]) -> str:

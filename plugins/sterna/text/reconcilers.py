@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sterna.errors import printable
+from sterna.runtime.runner import RunSummary
 from sterna.runtime.status import Condition, ReconcilerStatus, active_alarms
 from sterna.text.lines import join_lines
 
@@ -21,6 +23,12 @@ def _status_line(status: ReconcilerStatus) -> str:
     # What only says that it is behind adds nothing to the lag.
     parts += [condition_text(condition) for condition in status.conditions if condition.reason != "Behind" or not parts]
     return f"{status.name}: {status.subject}: {', '.join(parts or ['up to date'])}"
+
+
+def run_text(step_lines: Iterable[str], summary: RunSummary[Any]) -> str:
+    """Return what a run of consumers did: lines of its steps, then what has nothing to do, and what failed."""
+    reasons = {**summary.idle, **summary.failed}
+    return join_lines([*step_lines, *(f"{name}: {reason}" for name, reason in reasons.items())] or ["nothing to do"])
 
 
 def condition_text(condition: Condition) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sterna.text.dry_run import NOTHING_CHANGED
 from sterna.text.lines import join_lines
+from sterna.text.reconcilers import run_text
 
 if TYPE_CHECKING:
     from sterna.pipelines.transforms.rebuild import RebuildSummary
@@ -15,14 +16,9 @@ if TYPE_CHECKING:
     from sterna.runtime.runner import RunSummary
 
 
-def run_text(summary: RunSummary[StepSummary]) -> str:
+def transformed_text(summary: RunSummary[StepSummary]) -> str:
     """Return what transforms have done, a line each."""
-    lines = [
-        *(f"{step.transform}: {_snapshot_range(step.start, step.end)}" for step in summary.steps),
-        *(f"{name}: {reason}" for name, reason in summary.idle.items()),
-        *(f"{name}: {reason}" for name, reason in summary.failed.items()),
-    ]
-    return join_lines(lines or ["nothing to do"])
+    return run_text((f"{step.transform}: {_snapshot_range(step.start, step.end)}" for step in summary.steps), summary)
 
 
 def checked_text(checks: Sequence[TransformCheck]) -> str:

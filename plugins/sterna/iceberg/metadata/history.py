@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from sterna.iceberg.metadata.model import TableMetadata
+from sterna.iceberg.metadata.model import Snapshot, TableMetadata
 
 MAX_AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
 _MIN_SNAPSHOTS_PROPERTY = "history.expire.min-snapshots-to-keep"
@@ -22,6 +22,13 @@ _LIMIT_PATTERN = re.compile(r"[0-9]{1,18}")
 def all_snapshots(metadata: TableMetadata) -> frozenset[int]:
     """Return the ids of all snapshots, staged ones too."""
     return frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots)
+
+
+def current_snapshot(metadata: TableMetadata) -> Snapshot | None:
+    """Return the snapshot that a table shows; None: it has no rows yet."""
+    return next(
+        (snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == metadata.current_snapshot_id), None
+    )
 
 
 def retained_snapshots(
@@ -49,9 +56,7 @@ def retained_snapshots(
     if latest is None and since_ms is None:
         return all_snapshots(metadata) - _staged_among(metadata, parents, heads)
     retained = set(heads)
-    current = next(
-        (snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == metadata.current_snapshot_id), None
-    )
+    current = current_snapshot(metadata)
     if current is not None and latest is not None:
         retained.update(islice(_ancestors(parents, [current.snapshot_id]), latest))
     if current is not None and since_ms is not None:

@@ -14,6 +14,7 @@ from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
 from sterna.errors import SternaError, UsageError
+from sterna.iceberg.metadata.history import current_snapshot
 from sterna.iceberg.metadata.model import Snapshot
 from sterna.maintenance.tables.bin_packing import fit_budget, fit_merges_in_budget
 from sterna.maintenance.tables.egress_cost import Prices
@@ -215,8 +216,8 @@ def _read_price(context: RegionContext, uri: str) -> float:
         metadata = read_metadata(context, uri)
     except SternaError:
         return inf
-    current = (snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == metadata.current_snapshot_id)
-    return sum(_snapshot_price(snapshot) for snapshot in current)
+    current = current_snapshot(metadata)
+    return _snapshot_price(current) if current is not None else 0.0
 
 
 def _snapshot_price(snapshot: Snapshot) -> float:

@@ -6,12 +6,25 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sterna.config.sections.cdc import CdcSource
 from sterna.errors import UnfitSource
 from sterna.pipelines.cdc.journal import Segment
 from sterna.pipelines.cdc.table_resync import SnapshotRows
+
+COMMON_PROPERTIES: Final[Mapping[str, str]] = {
+    "decimal.handling.mode": "string",
+    "binary.handling.mode": "bytes",
+    "column.propagate.source.type": ".*",
+    "event.converting.failure.handling.mode": "fail",  # else a value that isn't read becomes null
+    "provide.transaction.metadata": "true",
+    "tombstones.on.delete": "false",
+    "skipped.operations": "none",
+    "errors.max.retries": "0",
+    "poll.interval.ms": "100",
+}
+"""Settings of the engine that all kinds of databases share."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,13 @@ from sterna.config.secrets import Secrets
 from sterna.config.sections.cdc import CdcSource
 from sterna.errors import DatabaseRefused, NeedsResync, PositionLost, UnfitSource
 from sterna.pipelines.cdc.connector import mariadb_jars
-from sterna.pipelines.cdc.database import LogRetention, collect_unfit, exclude_duplicates, literal_pattern
+from sterna.pipelines.cdc.database import (
+    COMMON_PROPERTIES,
+    LogRetention,
+    collect_unfit,
+    exclude_duplicates,
+    literal_pattern,
+)
 from sterna.pipelines.cdc.journal import Segment
 from sterna.pipelines.cdc.mysql_client import SESSION_SETTINGS, Mysql, MysqlServer
 from sterna.pipelines.cdc.mysql_converter import CAPTURED_TABLES, settings
@@ -367,6 +373,7 @@ class MysqlDatabase:
 
 _HISTORY_NAME = "history.dat"
 _FIXED_PROPERTIES: Mapping[str, str] = {
+    **COMMON_PROPERTIES,
     "snapshot.mode": "initial",
     "snapshot.locking.mode": "minimal",
     "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
@@ -374,16 +381,7 @@ _FIXED_PROPERTIES: Mapping[str, str] = {
     "schema.history.internal.store.only.captured.databases.ddl": "true",
     "schema.history.internal.skip.unparseable.ddl": "true",  # the parent is informed, and stops the affected tables
     "include.schema.changes": "true",
-    "decimal.handling.mode": "string",
     "bigint.unsigned.handling.mode": "precise",
-    "binary.handling.mode": "bytes",
-    "column.propagate.source.type": ".*",
-    "event.converting.failure.handling.mode": "fail",  # else a value that isn't read becomes null
-    "provide.transaction.metadata": "true",
-    "tombstones.on.delete": "false",
-    "skipped.operations": "none",
-    "errors.max.retries": "0",
-    "poll.interval.ms": "100",
     "heartbeat.interval.ms": "2000",
     # Otherwise it doesn't notice a restarted server while nothing changes. That the new connection may reach another
     # server is checked before the next segment.

@@ -17,7 +17,13 @@ from typing import Any, LiteralString
 from sterna.config.secrets import Secrets
 from sterna.config.sections.cdc import CdcSource
 from sterna.errors import Busy, NeedsResync, SlotLost, UnfitSource
-from sterna.pipelines.cdc.database import LogRetention, collect_unfit, exclude_duplicates, literal_pattern
+from sterna.pipelines.cdc.database import (
+    COMMON_PROPERTIES,
+    LogRetention,
+    collect_unfit,
+    exclude_duplicates,
+    literal_pattern,
+)
 from sterna.pipelines.cdc.journal import Segment
 from sterna.pipelines.cdc.postgres_converter import settings
 from sterna.pipelines.cdc.postgres_types import SETTINGS
@@ -400,19 +406,11 @@ class PostgresDatabase:
 
 
 _FIXED_PROPERTIES: Mapping[str, str] = {
-    "decimal.handling.mode": "string",
+    **COMMON_PROPERTIES,
     "time.precision.mode": "microseconds",
     "interval.handling.mode": "string",
     "hstore.handling.mode": "json",
-    "binary.handling.mode": "bytes",
     "include.unknown.datatypes": "true",
-    "column.propagate.source.type": ".*",
-    "event.converting.failure.handling.mode": "fail",  # else a value that isn't read becomes null
-    "provide.transaction.metadata": "true",
-    "tombstones.on.delete": "false",
-    "skipped.operations": "none",
-    "errors.max.retries": "0",
-    "poll.interval.ms": "100",
 }
 
 

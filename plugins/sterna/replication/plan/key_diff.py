@@ -148,12 +148,14 @@ def _waiting_entry(
 
 def _is_compacted(context: RegionContext, uri: str) -> bool:
     """Return whether a table's newest snapshot is a compaction; unreadable metadata counts as one, to be held later."""
+    from sterna.iceberg.metadata.history import current_snapshot
+
     try:
         metadata = read_metadata(context, uri)
     except SternaError:
         return True
-    newest = (snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == metadata.current_snapshot_id)
-    return any(snapshot.operation == "replace" for snapshot in newest)
+    newest = current_snapshot(metadata)
+    return newest is not None and newest.operation == "replace"
 
 
 def _renames(candidates: Iterable[Candidate]) -> dict[str, Candidate]:

@@ -27,20 +27,6 @@ from sterna.replication.replica.model import Action
 from sterna.replication.replica.region import RegionContext
 
 
-def bulk_state_for_plan(context: RegionContext, head: Head, options: SyncOptions) -> BulkState | None:
-    """Return what the large lane is at, where that matters to a plan.
-
-    Raises:
-        StoreUnreachable, StoreDenied: the region's store doesn't answer.
-    """
-    is_relevant = (
-        context.region.bulk_copy_threshold > 0
-        and options.lane != "all"
-        and any(held_key.bytes for held_key in head.held)
-    )
-    return read_bulk_state(context.objects, context.region) if is_relevant else None
-
-
 def held_in_transit(bulk_state: BulkState | None, head: Head, actions: Iterable[Action]) -> tuple[Held, ...]:
     """Return the entries of tables that are being copied right now: they stay in transit, and plans skip them.
 
@@ -52,14 +38,6 @@ def held_in_transit(bulk_state: BulkState | None, head: Head, actions: Iterable[
         for held_key in head.held
         if bulk_state and held_key.key in puts and held_key.bytes and bulk_state.is_copying(held_key)
     )
-
-
-def current_term(context: RegionContext) -> str:
-    """Return the primary's term; where another region becomes the primary just now, what is no term."""
-    try:
-        return read_primary_term(context)
-    except Busy:
-        return uuid4().hex
 
 
 @dataclass(frozen=True)
@@ -75,6 +53,47 @@ class CompletedTable:
     bulk_table: BulkTable
     proves: bool
     bulk_run_over: bool
+
+
+@dataclass(frozen=True)
+class LargeLane:
+    """The large lane, as a plan sees it.
+
+    Args:
+        state: what it is at; None where that doesn't matter to the plan.
+        completed: by key name, the versions that it has completed.
+        term: the primary's, of a plan of the large lane; "" where it doesn't matter.
+    """
+
+    state: BulkState | None
+    completed: dict[str, CompletedTable]
+    term: str
+
+
+def read_large_lane(context: RegionContext, head: Head, options: SyncOptions, digest: str) -> LargeLane:
+    """Return what a plan has to know of the large lane.
+
+    Args:
+        options: those of the sync.
+        digest: the present one (`sterna.replication.plan.planner.sync_digest`).
+
+    Raises:
+        StoreUnreachable, StoreDenied: the region's store doesn't answer.
+        CatalogError: the catalog doesn't answer.
+    """
+    has_large_tables = any(held_key.bytes for held_key in head.held)
+    is_relevant = context.region.bulk_copy_threshold > 0 and options.lane != "all" and has_large_tables
+    state = read_bulk_state(context.objects, context.region) if is_relevant else None
+    term = _current_term(context) if options.lane == "large" and has_large_tables else ""
+    return LargeLane(state, completed_tables(context, state, head, digest), term)
+
+
+def _current_term(context: RegionContext) -> str:
+    """Return the primary's term; where another region becomes the primary just now, what is no term."""
+    try:
+        return read_primary_term(context)
+    except Busy:
+        return uuid4().hex
 
 
 def completed_tables(
@@ -103,7 +122,7 @@ def completed_tables(
     )
     completed = {key: bulk_table for key, bulk_table in tables if bulk_table}
     basis = (bulk_run.digest, bulk_run.registry, bulk_run.term)
-    if not completed or basis != (digest, context.registry.fingerprint(), current_term(context)):
+    if not completed or basis != (digest, context.registry.fingerprint(), _current_term(context)):
         return {}
     replaced = files_replaced_since(context.primary, context.region.replica_branch, bulk_run.replica_hash, head.hash)
     return {

@@ -11,13 +11,11 @@ from sterna.config.registry.model import digest
 from sterna.replication.execution.source_sizes import Outages
 from sterna.replication.execution.spark_executor import Engine
 from sterna.replication.plan.admission import (
-    CompletedTable,
-    bulk_state_for_plan,
-    completed_tables,
-    current_term,
+    LargeLane,
     held_in_transit,
     hold_large_tables,
     needs_bulk_run,
+    read_large_lane,
 )
 from sterna.replication.plan.branch_diff import Changes, find_changes
 from sterna.replication.plan.dependencies import Resolution, resolve_dependencies
@@ -71,12 +69,14 @@ def make_plan(
     head, changes = comparison.head, comparison.changes
     defers_large = options.defers_large(context.region)
     # Files of another metadata version are only made on request: no later sync would wait for them.
-    listing = ShardedListing(context, engine, progress, defers_large and not options.generation, comparison.completed)
+    listing = ShardedListing(
+        context, engine, progress, defers_large and not options.generation, comparison.large_lane.completed
+    )
     resolution, inventory, held_if_failed = _resolve_actions(context, comparison, options, run_id, listing)
     line = inventory.line if inventory else ""
     if inventory and defers_large:
         resolution, inventory = defer_large_tables(
-            context, resolution, inventory, held_if_failed, changes, options, comparison.bulk_state
+            context, resolution, inventory, held_if_failed, changes, options, comparison.large_lane.state
         )
     if inventory:
         progress(line)
@@ -98,9 +98,7 @@ class _Comparison:
         actions: the actions of this plan.
         more: there are others, for the next plan.
         held: the keys that are held for a reason that doesn't depend on their metadata.
-        bulk_state: the large lane's state.
-        completed: by key name, the versions that the large lane has completed.
-        term: the primary's, in the large lane.
+        large_lane: as the plan sees it.
     """
 
     head: Head
@@ -111,9 +109,7 @@ class _Comparison:
     actions: list[Action]
     more: bool
     held: tuple[Held, ...]
-    bulk_state: BulkState | None
-    completed: dict[str, CompletedTable]
-    term: str
+    large_lane: LargeLane
 
 
 def _compare_branches(context: RegionContext, options: SyncOptions, progress: Progress) -> _Comparison:
@@ -135,12 +131,10 @@ def _compare_branches(context: RegionContext, options: SyncOptions, progress: Pr
         "be, "
         f"{len(draft.held)} held"
     )
-    bulk_state = bulk_state_for_plan(context, head, options)
-    term = current_term(context) if options.lane == "large" and any(held_key.bytes for held_key in head.held) else ""
-    completed = completed_tables(context, bulk_state, head, current_digest)
+    large_lane = read_large_lane(context, head, options, current_digest)
     to_ship = waiting_to_ship(context, actions, head, changes)
-    held = (*draft.held, *waiting, *held_in_transit(bulk_state, head, actions), *to_ship)
-    return _Comparison(head, current_digest, changes, draft, seeding, actions, more, held, bulk_state, completed, term)
+    held = (*draft.held, *waiting, *held_in_transit(large_lane.state, head, actions), *to_ship)
+    return _Comparison(head, current_digest, changes, draft, seeding, actions, more, held, large_lane)
 
 
 def _build_plan(
@@ -185,8 +179,8 @@ def _build_plan(
         watermark_reset_from=changes.watermark_reset_from,
         was_held=tuple(held_key.key for held_key in head.held),
         lane="large" if is_large_lane else "",
-        bulk_run_needed=needs_bulk_run(resolution.held, head, comparison.bulk_state),
-        term=comparison.term,
+        bulk_run_needed=needs_bulk_run(resolution.held, head, comparison.large_lane.state),
+        term=comparison.large_lane.term,
     )
 
 
@@ -212,7 +206,7 @@ def _resolve_actions(
     """
     outages, head, changes, held = Outages(), comparison.head, comparison.changes, comparison.held
     quarantine = Quarantine(context, run_id, requested=changes.filtered)
-    reader = TableReader(head, changes, comparison.bulk_state, listing, quarantine, outages)
+    reader = TableReader(head, changes, comparison.large_lane.state, listing, quarantine, outages)
     actions, table_rows, faults = reader.read(comparison.actions, {held_key.key for held_key in held})
     held_if_failed = {action.key: held_entry(action.key, head, changes) for action in actions} | {
         fault.key: fault for fault in faults
@@ -235,7 +229,7 @@ def _resolve_actions(
         if not faults:
             break
     has_progress = resolution.actions or needs_bulk_run(
-        resolution.held, head, comparison.bulk_state
+        resolution.held, head, comparison.large_lane.state
     )  # the commit starts the large lane
     if outages.first is not None and not has_progress and options.lane != "large":
         # No other table could continue: an error is retried soon. The small lane reports those of the large one.

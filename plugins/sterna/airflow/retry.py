@@ -9,6 +9,7 @@ from airflow.sdk import RetryDecision, RetryPolicy
 
 from sterna.errors import Remedy, SternaError
 from sterna.runtime.failures import describe_error
+from sterna.runtime.retry_delay import RetryDelay
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -37,5 +38,5 @@ class RemedyRetryPolicy(RetryPolicy):
         reason = describe_error(exception)
         if exception.remedy is not Remedy.RETRY:
             return RetryDecision.fail(reason)
-        # The exponent is bounded because a timedelta is: Airflow allows any number of retries.
-        return RetryDecision.retry(min(self.delay * 2 ** min(try_number - 1, 16), self.max_delay), reason)
+        delay = RetryDelay(self.delay.total_seconds(), self.max_delay.total_seconds())
+        return RetryDecision.retry(timedelta(seconds=delay.longest(try_number)), reason)

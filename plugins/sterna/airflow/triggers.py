@@ -16,6 +16,7 @@ from sterna.airflow.metrics import count_watch_error
 from sterna.errors import BranchChanged, CredentialError, ReferenceNotFound, StoreError
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.retry import INITIAL_DELAY_SECONDS, Backoff
+from sterna.runtime.retry_delay import RetryDelay
 
 if TYPE_CHECKING:
     from sterna.replication.replica.region import RegionContext
@@ -82,7 +83,7 @@ class NessieCommitTrigger(BaseEventTrigger):
                     type(error).__name__,
                     error,
                 )
-                await asyncio.sleep(min(self.poll_interval * 2 ** min(failures, 16), _MAX_BACKOFF_SECONDS))
+                await asyncio.sleep(RetryDelay(2 * self.poll_interval, _MAX_BACKOFF_SECONDS).longest(failures))
                 continue
             failures = 0
             now = time.monotonic()

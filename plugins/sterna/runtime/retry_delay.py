@@ -22,7 +22,7 @@ class RetryDelay:
 
     def longest(self, failures: int) -> float:
         """Return the longest delay in seconds after this many consecutive failures, 1 or more."""
-        return min(self.max_seconds, self.initial_seconds * (1 << min(failures - 1, _MAX_DOUBLINGS)))
+        return min(self.max_seconds, self.initial_seconds * (1 << min(max(failures, 1) - 1, _MAX_DOUBLINGS)))
 
     def draw(self, failures: int) -> float:
         """Return a delay in seconds, from half of the longest one on."""

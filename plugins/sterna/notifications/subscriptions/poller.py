@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ from sterna.errors import CatalogUnreachable, SternaError
 from sterna.notifications.change_log.cursor import Cursor
 from sterna.notifications.change_log.log import CurrentTable, EventLog
 from sterna.notifications.subscriptions.buffer import EventBuffer, SerializedEvent
+from sterna.runtime.retry_delay import RetryDelay
 
 log = logging.getLogger(__name__)
 _POLL_TIMEOUT_SECONDS = 5.0
@@ -88,17 +88,16 @@ class BranchPoller:
 
     async def run(self) -> None:
         """Poll until `stop`; an error is shown in `problem`, and polling goes on."""
-        pause = self.options.active_seconds
-        self._following = True
+        failures, self._following = 0, True
         while not self.stopping:
             try:
                 await self.poll()
                 self._completed_polls = self.counts.polls
-                self.problem, pause = "", self._poll_interval()
+                self.problem, failures, pause = "", 0, self._poll_interval()
             except SternaError as error:
+                failures += 1
                 self._record_failure(error)
-                pause = min(self.options.max_retry_seconds, 2 * max(pause, self.options.idle_seconds))
-                pause *= random.uniform(0.7, 1.0)  # noqa: S311
+                pause = RetryDelay(2 * self.options.idle_seconds, self.options.max_retry_seconds).draw(failures)
             except Exception as error:  # noqa: BLE001 - streams stay open, and the next poll may succeed
                 self._record_failure(error)
                 pause = self.options.max_retry_seconds

@@ -32,11 +32,12 @@ from sterna.pipelines.ingest.step_context import open_step_context
 from sterna.replication.replica.region import RegionContext
 from sterna.runtime.failures import Failures, describe_error, unexpected_error
 from sterna.runtime.reconciler import Idle, Reconciler
+from sterna.runtime.retry_delay import RetryDelay
 from sterna.runtime.runner import MAX_STEPS, Runner, RunSummary
 
 log = logging.getLogger(__name__)
 _SHORT_WAIT_SECONDS = 0.3
-_MAX_WAIT_SECONDS = 60.0  # seconds between two tries of what time may cure
+_RETRY_DELAY = RetryDelay(2.0, 60.0)  # between two tries of what time may cure
 _STOPPED_WAIT_SECONDS = 300.0  # of what waits for an operator: `sterna ingest run --once` retries it sooner
 _IDLE_SECONDS = 0.5
 _ONCE_SECONDS = 600.0
@@ -277,7 +278,7 @@ class Worker(Reconciler["Batch | None", "Batch | None", int]):
         if isinstance(error, OutOfTurn):
             return _SHORT_WAIT_SECONDS * self._rng.uniform(0.5, 1.5)
         if error.remedy is Remedy.RETRY:
-            return float(min(2.0 ** min(batch.attempts, 10), _MAX_WAIT_SECONDS))
+            return _RETRY_DELAY.longest(batch.attempts)
         return _STOPPED_WAIT_SECONDS
 
 

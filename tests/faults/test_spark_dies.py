@@ -14,11 +14,11 @@ from sterna.replication.execution.spark_executor import spark_engine
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.sync import stages
-from sterna.servers.connect import SparkConnect, start_spark_connect
 from sterna.servers.process import free_port
 from tests.faults.test_network import faulty, new_data
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import Proxy, half_open
+from tests.support.servers.spark_connect import SparkConnect, start_spark_connect
 
 
 @pytest.fixture

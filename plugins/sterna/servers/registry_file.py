@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from sterna.servers.access import TokenIssuer
-from sterna.servers.connect import connect_url
+from sterna.servers.process import LOOPBACK
 from sterna.servers.s3 import CLIENT_ENVIRONMENT, Endpoint
 
 _EGRESS_PER_GB = 0.02  # the large clouds' price between two of their regions, so that a plan has a price to show
@@ -49,7 +49,7 @@ def _region_entry(region: str, catalog: Mapping[str, object], spark_port: int | 
         "name": region,
         "replica_root": f"s3://{bucket_name(region)}/replica",
         "catalog": dict(catalog),
-        "spark": "local[2]" if spark_port is None else connect_url(spark_port),
+        "spark": "local[2]" if spark_port is None else f"sc://{LOOPBACK}:{spark_port}",
         # A deployment with a Spark Connect server is to use it: nothing here is large enough to need it.
         "localize": "auto" if spark_port is None else "spark",
     }

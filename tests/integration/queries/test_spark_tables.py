@@ -14,11 +14,11 @@ from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableI
 
 from sterna.config.registry.credential import fileio_properties
 from sterna.errors import EngineError, OutOfTime
-from sterna.servers.connect import start_spark_connect
 from sterna.servers.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars
 from sterna.servers.process import free_port
 from sterna.spark.read import SparkTables, TableScan
 from sterna.spark.start import start_connect
+from tests.support.servers.spark_connect import start_spark_connect
 from tests.support.world import World
 
 SLOW = "reflect('java.lang.Thread', 'sleep', 1000L) IS NULL"  # a second a row

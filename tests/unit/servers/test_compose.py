@@ -38,10 +38,10 @@ from sterna.cli.main import app
 from sterna.config.registry.credential import parse_credential
 from sterna.config.registry.load import parse_registry
 from sterna.jvm.java import Java
-from sterna.servers import airflow, connect, nessie, s3, sites, stack
+from sterna.servers import airflow, nessie, s3, sites, stack
 from sterna.servers.jars import NESSIE
 from sterna.servers.postgres import Database, find_binaries
-from tests.support.servers import patroni
+from tests.support.servers import patroni, spark_connect
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -157,7 +157,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessRecorder]:
     recorder = ProcessRecorder()
     for name in [name for name in os.environ if name.startswith("AIRFLOW_")]:
         monkeypatch.delenv(name)  # other tests' Airflow, which would hide what this one is given
-    for module in (airflow, connect, nessie, patroni, s3):
+    for module in (airflow, nessie, patroni, s3, spark_connect):
         monkeypatch.setattr(module, "start_process", recorder.start)
         if module is not patroni:
             monkeypatch.setattr(module, "wait_until_ready", lambda *args, **kwargs: None)
@@ -166,8 +166,8 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessRecorder]:
     monkeypatch.setattr(
         nessie, "fetch_jars", lambda jars, **_: [Path(f"{HOME}/cache/jars/{jar.file_name}") for jar in jars]
     )
-    monkeypatch.setattr(connect, "find_java", lambda minimum: java)
-    monkeypatch.setattr(connect, "java_home_for_spark", lambda java, folder: java.home)
+    monkeypatch.setattr(spark_connect, "find_java", lambda minimum: java)
+    monkeypatch.setattr(spark_connect, "java_home_for_spark", lambda java, folder: java.home)
     monkeypatch.setattr(s3, "find_rclone", lambda: Path("rclone"))
     yield recorder
 
@@ -740,7 +740,7 @@ def test_stores_are_served_as_in_the_tests(
 
 @pytest.mark.parametrize("region", REGIONS)
 def test_spark_connect_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: ProcessRecorder) -> None:
-    connect.start_spark_connect(tmp_path, region, 15002)
+    spark_connect.start_spark_connect(tmp_path, region, 15002)
     bound = "spark.connect.grpc.binding.address="
     folder = str(tmp_path / f"spark-{region}")
     other = {f"{bound}{LOOPBACK}": f"{bound}{EVERYWHERE}"}

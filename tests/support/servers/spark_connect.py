@@ -1,4 +1,4 @@
-"""Spark Connect in the embedded deployment: one server a region, so that the tasks of its Airflow find a warm Spark."""
+"""A Spark Connect server for tests, as `docker-compose.yml` runs one a region."""
 
 from __future__ import annotations
 
@@ -35,11 +35,6 @@ class SparkConnect:
     def stop(self) -> None:
         """End the server."""
         self.process.stop()
-
-
-def connect_url(port: int) -> str:
-    """Return the URL of a Spark Connect server at a loopback port."""
-    return f"sc://{LOOPBACK}:{port}"
 
 
 def start_spark_connect(work: Path, region: str, port: int, *, memory: str = "512m") -> SparkConnect:
@@ -90,4 +85,4 @@ def start_spark_connect(work: Path, region: str, port: int, *, memory: str = "51
     log_offset = log.stat().st_size if log.exists() else 0  # another server's words
     process = start_process(f"Spark Connect of {region}", command, log=log, env=environ)
     wait_until_ready(process, lambda: _READY_MESSAGE.encode() in log.read_bytes()[log_offset:], timeout=_START_SECONDS)
-    return SparkConnect(connect_url(port), process)
+    return SparkConnect(f"sc://{LOOPBACK}:{port}", process)

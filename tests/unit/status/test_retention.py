@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sterna.errors import CatalogUnreachable
-from sterna.operations.status import retention
+from sterna.operations.status import gather
+from sterna.operations.status.gather import with_short_retention
 from sterna.operations.status.model import ShortRetention
 from sterna.operations.status.read import read_status
-from sterna.operations.status.retention import with_short_retention
 from sterna.text.status import short_retention_line
 from tests.support.small_world import World, run
 
@@ -84,14 +84,14 @@ def test_what_could_not_be_looked_at_is_named(world: World, monkeypatch: pytest.
     def unreachable(*args: object) -> None:
         raise CatalogUnreachable("Nessie does not answer")
 
-    monkeypatch.setattr(retention, retention.lagging_tables.__name__, unreachable)
+    monkeypatch.setattr(gather, gather.lagging_tables.__name__, unreachable)
     gathered = with_short_retention(context, status)
     assert gathered.unseen == ("how long main keeps what this region has not got: Nessie does not answer",)
 
 
 def test_tables_beyond_those_that_are_looked_at_are_not_told_as_unseen(world: World, monkeypatch: pytest.MonkeyPatch):
     """A region whose exit code says "can't tell" because `main` is busy would never say anything else."""
-    monkeypatch.setattr(retention, "MAX_CHECKED_TABLES", 1)
+    monkeypatch.setattr(gather, "MAX_CHECKED_TABLES", 1)
     assert len(behind(world, 100.0, {AGE: 150_000})) <= 1
     world.commit(quiet=world.write("quiet"))
     context = world.context()

@@ -81,6 +81,11 @@ def test_the_branch_and_what_is_sent_on() -> None:
     consumer = {"kind": "sink", "name": "pager"}
     assert families["counter sterna_reconciler_failures"] == one("sterna_reconciler_failures_total", 3, **consumer)
     assert families["gauge sterna_reconciler_lag_seconds"] == one("sterna_reconciler_lag_seconds", 1.235, **consumer)
+    assert families["gauge sterna_reconciler_blocked"] == one("sterna_reconciler_blocked", 0, **consumer)
+    status.state = "disabled"
+    assert read(Metrics(), sinks=sinks)["gauge sterna_reconciler_blocked"] == one(
+        "sterna_reconciler_blocked", 1, **consumer
+    )
     numbers = [value for samples in families.values() for name, _, value in samples if "catalog" in name]
     assert sorted(numbers) == [1, 1, 2]
     assert families["counter sterna_branch_commits"] == one("sterna_branch_commits_total", 3)
@@ -143,6 +148,7 @@ def test_ingestion_and_features() -> None:
     consumer = {"kind": "ingest", "name": "uploads"}
     assert families["counter sterna_reconciler_failures"] == one("sterna_reconciler_failures_total", 9, **consumer)
     assert families["gauge sterna_reconciler_lag_seconds"] == one("sterna_reconciler_lag_seconds", 1.5, **consumer)
+    assert families["gauge sterna_reconciler_blocked"] == one("sterna_reconciler_blocked", 1, **consumer)
     reads = "sterna_features_reads_total"
     assert families["counter sterna_features_reads"] == one(reads, 1, view="user", **{"from": "hit"}) | one(
         reads, 2, view="user", **{"from": "miss"}

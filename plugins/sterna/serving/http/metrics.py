@@ -93,17 +93,23 @@ def _branch_metrics(poller: BranchPoller) -> Iterator[Metric]:
 
 def _reconciler_metrics(services: GatewayServices) -> Iterator[Metric]:
     """Yield what all consumers have in common, by kind and name; of uploads without their tenants."""
-    failures, lags = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
+    numbers: dict[tuple[str, str], tuple[float, float, bool]] = {}
     for deliverer in services.sinks.deliverers if services.sinks else ():
-        consumer = ("sink", deliverer.job.name)
-        failures[consumer], lags[consumer] = deliverer.status.failures, round(deliverer.age, 3)
-    if services.ingest:
-        consumer, ages = ("ingest", "uploads"), (backlog.age for backlog in services.ingest.backlog)
-        failures[consumer], lags[consumer] = services.ingest.counts.failures, round(max(ages, default=0.0), 3)
-    if failures:
-        name = "sterna_reconciler_{}"
-        yield _labelled(name.format("failures_total"), "Attempts that failed.", failures, "kind", "name")
-        yield _labelled(name.format("lag_seconds"), "Age of what waits longest.", lags, "kind", "name")
+        status, age = deliverer.status, round(deliverer.age, 3)
+        numbers["sink", deliverer.job.name] = status.failures, age, status.state == "disabled"
+    if ingest := services.ingest:
+        age = round(max((backlog.age for backlog in ingest.backlog), default=0.0), 3)
+        numbers["ingest", "uploads"] = ingest.counts.failures, age, ingest.stopped_partitions > 0
+    for index, (name, help) in enumerate(
+        (
+            ("failures_total", "Attempts that failed."),
+            ("lag_seconds", "Age of what waits longest."),
+            ("blocked", "Whether it needs an operator."),
+        )
+    ):
+        counts = {consumer: values[index] for consumer, values in numbers.items()}
+        if counts:
+            yield _labelled(f"sterna_reconciler_{name}", help, counts, "kind", "name")
 
 
 def _query_metrics(queries: QueryService) -> Iterator[Metric]:

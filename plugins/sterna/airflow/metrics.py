@@ -109,11 +109,11 @@ def record_reconcilers(region: str, kind: str, failed: Collection[str], statuses
 
     Args:
         kind: of consumers.
-        failed: their names.
+        failed: their names; what follows a colon, such as an activity, is left out.
     """
     from airflow.sdk.observability import stats
 
-    for name in failed:
+    for name in dict.fromkeys(name.partition(":")[0] for name in failed):
         stats.incr("sterna.reconciler_failures", tags={"region": region, "kind": kind, "name": name})
     for status in statuses:
         tags = {"region": region, "kind": kind, "name": status.name}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from airflow.sdk import AssetAny
 from airflow.sdk.exceptions import AirflowFailException
 
-from sterna.airflow.addons import ADDONS
+from sterna.airflow.addons import ADDONS, Step
 from sterna.airflow.dags import addon_dag
 from sterna.airflow.reconcile import SternaReconcileOperator, raise_severest
+from sterna.airflow.steps import Outcome
 from sterna.errors import CredentialError, Damaged, SternaError, StoreUnreachable, UsageError
 from sterna.runtime.failures import Failures
 
@@ -46,6 +49,29 @@ def test_a_task_whose_errors_a_retry_may_cure_is_repeated_by_their_remedy() -> N
     assert raised.value is RETRY
     with pytest.raises(AirflowFailException, match=r"^1 failed; a: "):
         raise_severest(recorded({"a": RETRY}), has_retried=True)
+
+
+@pytest.mark.parametrize(
+    ("addon", "failed", "names"),
+    [
+        ("cdc", ["shop: reading", "shop: log", "shop/public.orders"], ["shop", "shop/public.orders"]),
+        ("ingest", ["acme.events eu.acme.a 1", "acme.events eu.acme.a 2"], ["uploads"]),
+        ("transforms", [], []),
+    ],
+)
+def test_what_failed_is_counted_by_its_name_and_a_batch_by_none(
+    addon: Any, failed: list[str], names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[tuple[str, dict[str, str]]] = []
+    step = Step(lambda task, services: Outcome(None, recorded(dict.fromkeys(failed, HOLD))))
+    spec = replace(ADDONS[addon], steps={"step": step}, is_on=lambda services, region: True)
+    monkeypatch.setitem(cast("dict[str, Any]", ADDONS), addon, spec)
+    monkeypatch.setattr(SternaReconcileOperator, "read_services", lambda task: None)
+    monkeypatch.setattr("airflow.sdk.observability.stats.incr", lambda name, tags: counted.append((name, tags)))
+    with nullcontext() if not failed else pytest.raises(AirflowFailException):
+        SternaReconcileOperator(task_id="step", addon=addon, region="eu").execute({})
+    tags = [{"region": "eu", "kind": addon, "name": name} for name in names]
+    assert counted == [("sterna.reconciler_failures", tag) for tag in tags]
 
 
 def test_each_step_is_a_task_of_a_dag() -> None:

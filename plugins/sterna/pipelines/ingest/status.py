@@ -65,7 +65,8 @@ class IngestStatus:
     @property
     def exit_code(self) -> int:
         """The exit code of a command that reports it: something waits for too long, or has to be acknowledged."""
-        return first_exit_code(condition.exit_code for condition in (*self.conditions, *self.tables))
+        codes = [condition.exit_code for condition in self.conditions]
+        return first_exit_code([*codes, *(table.exit_code for table in self.tables)])
 
 
 def read_ingest_status(ingest: RegionIngest) -> IngestStatus:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from sterna.brokers.message import AMQP_PREFIX, KAFKA_PREFIX, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
 from sterna.codec import Record
+from sterna.config.near_places import address_root, near_folder
 from sterna.config.registry import run_names
 from sterna.config.registry.folders import STATE_FOLDERS
 from sterna.config.registry.model import Region
@@ -51,6 +52,10 @@ def groups() -> dict[str, list[str]]:
     return {
         "Tags": [pin_tag("eu", _MOMENT, "a" * 64), sink_tag("eu", "shop")],
         "Folders below `_sterna`": list(STATE_FOLDERS),
+        "Folders of tables below a location": [
+            *(f"{near_folder('<location>')}/{name}" for name in ("<table uuid>", "<table>-<first of its uuid>")),
+            f"{address_root('<location>')}/<table uuid>",
+        ],
         "Names in a run's folder": [
             *(run_names.PLAN, run_names.REPORT, run_names.REPAIR, run_names.CHANGE_RECORD, run_names.TO_LOCALIZE),
             *(run_names.copy_list_name(7), run_names.part_name(run_names.COPY_LIST_PREFIX, "<digest>")),

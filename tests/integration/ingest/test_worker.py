@@ -161,7 +161,8 @@ def test_15_small_files_in_4_partitions_become_4_files_in_one_commit(room: Worke
     assert len(room.commits()) - before == 2  # staged, and published
     assert one_by_one == 30
     # The files are near, and the metadata at the table's home.
-    assert all(file.startswith("s3://eu-lake/near/") for file in room.files())
+    table_uuid = room.step_context.catalog.table(room.key()).refresh().base.metadata.uuid()
+    assert all(file.startswith(f"s3://eu-lake/near/{table_uuid}/data/") for file in room.files())
     assert room.rows("count(*), count(DISTINCT id)") == [(45, 45)]
     stored = room.batch(batch.id)
     assert (stored.state, stored.snapshot, stored.commit) == (State.PUBLISHED, done.snapshot, done.commit)

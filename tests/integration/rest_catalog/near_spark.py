@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Put
+from sterna.config.near_places import region_places
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog.client_files import write_roots
-from sterna.serving.rest_catalog.overlay import region_places, served_metadata
+from sterna.serving.rest_catalog.overlay import served_metadata
 from sterna.serving.rest_catalog.take_back import TakenBack, take_back_snapshot
 from tests.support.world import World
 

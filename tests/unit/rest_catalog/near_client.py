@@ -12,9 +12,10 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import update_table_metadata
 
+from sterna.config.near_places import Places, region_places
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog.client_files import write_roots
-from sterna.serving.rest_catalog.overlay import Places, region_places, served_metadata
+from sterna.serving.rest_catalog.overlay import served_metadata
 from sterna.serving.rest_catalog.take_back import TakenBack, take_back_snapshot
 from tests.support.small_world import World, run
 from tests.support.writer_catalog import WriterCatalog

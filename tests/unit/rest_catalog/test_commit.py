@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
@@ -31,6 +32,7 @@ from sterna.serving.rest_catalog.commit import commit_tables
 from sterna.serving.rest_catalog.entry_changes import create_table
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit, prepare_commit, read_table
+from tests.support import rest_address
 from tests.support.rest_address import AddressClient, address_of, read_json
 from tests.support.small_world import World, make_world, ruled, run
 
@@ -455,4 +457,49 @@ def prepare(world: World, commit: TableCommit) -> None:
     content = world.catalog.contents("main", head(world), [key])[key]
     table = read_table(address.region(), key, content)
     assert table is not None
-    prepare_commit(address.region(), address.near_root, table, table.content, commit, Rights())
+    prepare_commit(address.region(), [address.near_root], table, table.content, commit, Rights())
+
+
+def unsent(client: AddressClient, monkeypatch: pytest.MonkeyPatch, append: pa.Table) -> TableCommit:
+    """A commit whose files are written."""
+
+    def refuse(*_: Any) -> None:
+        raise CatalogUnreachable("not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rest_address, commit_tables.__name__, refuse)
+        with pytest.raises(CatalogUnreachable):
+            client.load_table(KEY).append(append)
+    return client.sent[-1]
+
+
+def test_a_job_commits_with_the_places_that_it_was_started_with(
+    world: World, client: AddressClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = f"file://{world.folder}/eu/lake/earlier"
+    commit = unsent(AddressClient(replace(client.address, near_root=earlier)), monkeypatch, rows(10))
+    with pytest.raises(ForeignFile):
+        commit_tables(client.address, [commit], Rights())
+    address = replace(client.address, earlier_roots=[earlier])
+    commit_tables(address, [commit], Rights())
+    assert ids(client) == [0, 1, 2, 10, 11]
+    lists = [snapshot["manifest-list"] for snapshot in main_metadata(world)["snapshots"]]
+    assert lists[-1].startswith(f"file://{world.folder}/eu/lake/_sterna/rest/"), "where the address is now"
+
+
+@pytest.mark.parametrize(
+    ("folder", "accepted"), [("ns.orders-{uuid}", True), ("ns.other-{uuid}", False), ("ns.orders-00000000", False)]
+)
+def test_files_where_ingestion_put_them_before_are_the_tables(
+    world: World, client: AddressClient, folder: str, accepted: bool
+) -> None:
+    name = folder.format(uuid=main_metadata(world)["table-uuid"][:8])
+    file = world.folder / "eu" / "lake" / "near" / name / "x.parquet"
+    file.parent.mkdir(parents=True)
+    pq.write_table(rows(10), file)
+    if accepted:
+        client.load_table(KEY).add_files([f"file://{file}"])
+    else:
+        with pytest.raises(ForeignFile):
+            client.load_table(KEY).add_files([f"file://{file}"])
+    assert ids(client) == ([0, 1, 2, 10, 11] if accepted else [0, 1, 2])

@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from sterna.errors import BrokenMetadata
-from sterna.serving.rest_catalog.overlay import (
-    Places,
-    near_places,
-    overlay,
-    region_places,
-    served_metadata,
-    strip_overlay,
-)
+from sterna.config.near_places import Places
+from sterna.serving.rest_catalog.overlay import overlay, served_metadata, strip_overlay
 from tests.unit.config.samples import mapping
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -68,37 +61,6 @@ def test_a_table_that_was_born_here_has_its_own_places() -> None:
         "gc.enabled": "false",
         "note": "s3://eu-bucket/replica",
     }
-
-
-@pytest.mark.parametrize(
-    ("on_main", "localized"),
-    [
-        ("s3://us-bucket/t", "s3://eu-bucket/replica/us/t"),
-        ("s3://us-bucket/t/", "s3://eu-bucket/replica/us/t/"),
-        ("s3://eu-bucket/t", "s3://eu-bucket/replica/eu/t"),
-        ("s3://eu-bucket/replica/us/t", "s3://eu-bucket/replica/us/t"),  # after a promotion with tables
-        ("s3://us-bucket/replica/eu/t", "s3://eu-bucket/replica/eu/t"),
-    ],
-)
-@pytest.mark.parametrize("missing_uuid", [False, True])
-def test_main_and_the_replica_lead_to_the_same_places(on_main: str, localized: str, missing_uuid: bool) -> None:
-    absent = {"table-uuid": None} if missing_uuid else {}
-    assert region_places(mapping(), NEAR_ROOT, table(on_main) | absent) == region_places(
-        mapping(), NEAR_ROOT, table(localized) | absent
-    )
-
-
-def test_one_write_path_elsewhere_makes_all_of_a_table_near() -> None:
-    assert region_places(mapping(), NEAR_ROOT, table("s3://eu-bucket/t")) is None
-    written = table("s3://eu-bucket/t", **{"write.data.path": "s3://us-bucket/d"})
-    assert region_places(mapping(), NEAR_ROOT, written) == PLACES
-    assert region_places(mapping(), NEAR_ROOT, table("s3://nowhere/t")) == PLACES
-
-
-@pytest.mark.parametrize("text", ["../../other", "", "not a uuid", "s3://x"])
-def test_a_uuid_that_is_none_makes_no_folder(text: str) -> None:
-    with pytest.raises(BrokenMetadata, match="UUID"):
-        near_places(NEAR_ROOT, text)
 
 
 def test_overlaid_properties_reach_main_by_no_update() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from sterna.config.near_places import Places
 from sterna.config.registry.model import Registry
 from sterna.errors import BadUpdate, Forbidden
 from sterna.replication.replica.region import RegionContext
-from sterna.serving.rest_catalog.overlay import Places
 from sterna.serving.rest_catalog.rules import (
     Rights,
     reject_forbidden_updates,

@@ -38,11 +38,18 @@ def test_a_location_may_be_around_the_replica_root() -> None:
         ("s3://nowhere", "in no location of the registry"),
         ("s3://eu-bucket/replica/lake", "overlap"),
         ("s3a://eu-bucket/replica", "overlap"),
+        ("s3a://eu-bucket/lake", "another scheme"),
     ],
 )
 def test_what_engines_write_is_the_regions_own(place: str, expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         region_settings(mapping(), services(place))
+
+
+def test_a_location_of_before_is_the_regions_own_too() -> None:
+    settings = {"location": "s3://eu-bucket/lake", "earlier_locations": ["s3://us-bucket/lake"]}
+    with pytest.raises(UsageError, match="is in us: it has to be in its own region"):
+        region_settings(mapping(), Services.model_validate({"catalog": {"regions": {"eu": settings}}}))
 
 
 def test_uploads_are_somewhere_else() -> None:

@@ -20,6 +20,7 @@ class CatalogRegion(StrictModel):
 
     Args:
         location: a URI prefix in a location of the region's own; what engines write is below it.
+        earlier_locations: what `location` was before, where engines may still write.
         catalog_credential_id: the connection of a writer of `main`, with which it commits; None: the
             region's own.
         defaults: properties that engines get as defaults, such as `s3.endpoint`; none is a secret.
@@ -28,6 +29,7 @@ class CatalogRegion(StrictModel):
     """
 
     location: Prefix
+    earlier_locations: list[Prefix] = Field(default_factory=list)
     catalog_credential_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")] | None = None
     defaults: dict[str, Annotated[str, StringConstraints(max_length=1000)]] = Field(default_factory=dict)
     timeout: Annotated[float, Field(gt=0, le=600)] = 10.0

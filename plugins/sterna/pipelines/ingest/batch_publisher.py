@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sterna.config.mapping import Mapping
+from sterna.config.near_places import WRITE_PATHS, regional_data_path
 from sterna.config.sections.ingest import Ingest, IngestTable
 from sterna.errors import BatchRejected, OutOfTurn, ServicesError, TableGone, TableMoved, TrackerContradicts
 from sterna.pipelines.ingest.columns import has_columns
@@ -34,7 +35,6 @@ from sterna.pipelines.publish.protocol import LoadedTable, PublishOutcome, publi
 from sterna.pipelines.publish.spark import JavaBase, SparkTable
 from sterna.storage.objects import Objects
 
-_UUID_PREFIX_LENGTH = 8
 _MAX_READS = 3  # of one batch, where the table becomes another one meanwhile
 
 
@@ -48,6 +48,7 @@ class StepContext:
         inbox: the region's inbox.
         table: how a table takes rows.
         catalog: the tables of `main`.
+        near_root: the region's own location, below which files of other regions' tables go; "": the one of the inbox.
     """
 
     mapping: Mapping
@@ -57,6 +58,7 @@ class StepContext:
     objects: Objects = field(repr=False)
     queue: PostgresQueue = field(repr=False)
     catalog: RegionalIcebergCatalog = field(repr=False)
+    near_root: str = ""
 
     @property
     def read_limits(self) -> ReadLimits:
@@ -339,11 +341,10 @@ class BatchPublisher:
     def regional_folder(self, loaded: LoadedTable[JavaBase]) -> str:
         """Return where files go that have to be near, "" where the table's own place is."""
         metadata, mapping = loaded.base.metadata, self._context.mapping
-        data_path = str(metadata.property("write.data.path", "") or metadata.location())
-        if mapping.locate(f"{data_path}/x").location.region == mapping.region.name:
-            return ""
-        prefix = mapping.locate(f"{self._context.inbox}/x").location.prefix
-        return f"{prefix}/near/{self.batch.destination.table}-{str(metadata.uuid())[:_UUID_PREFIX_LENGTH]}"
+        near_root = self._context.near_root or mapping.locate(f"{self._context.inbox}/x").location.prefix
+        properties = {path: str(value) for path in WRITE_PATHS if (value := metadata.property(path, ""))}
+        fields = {"table-uuid": metadata.uuid(), "location": metadata.location(), "properties": properties}
+        return regional_data_path(mapping, near_root, fields)
 
     def _build_step(self, loaded: LoadedTable[JavaBase]) -> Step:
         return build_step(self.batch, loaded.state, self._status_reader())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from sterna.config.near_places import near_roots
 from sterna.config.registry.model import Registry
 from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.ingest import CloseRules, Ingest, IngestRegion, IngestTable
@@ -32,6 +33,7 @@ class RegionIngest:
         registry: has which tables may not be in the region.
         pool: the tracker's database.
         context: the region itself, where catalogs or brokers are needed.
+        near_root: the region's own location, below which files of other regions' tables go; "": the one of the inbox.
     """
 
     name: str
@@ -41,6 +43,7 @@ class RegionIngest:
     objects: Objects = field(repr=False)
     pool: PostgresPool = field(repr=False)
     context: RegionContext | None = field(default=None, repr=False)
+    near_root: str = ""
 
     @cached_property
     def tracker(self) -> Tracker:
@@ -131,7 +134,8 @@ def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
     )
     objects = Objects(context.mapping, context.secrets, timeout=region_settings.timeout)
     pool = PostgresPool(database, context.secrets)
-    return RegionIngest(region.name, settings, region_settings, context.registry, objects, pool, context)
+    near_root = near_roots(context.mapping, services)[0]
+    return RegionIngest(region.name, settings, region_settings, context.registry, objects, pool, context, near_root)
 
 
 def _check_topics(context: RegionContext, settings: Ingest) -> None:

@@ -34,6 +34,7 @@ def open_step_context(context: RegionContext, ingest: RegionIngest) -> Iterator[
             ingest.objects,
             ingest.queue,
             catalog,
+            ingest.near_root,
         )
 
 

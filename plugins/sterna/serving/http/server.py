@@ -111,7 +111,7 @@ def build_server(
         IngestService(open_ingest(context, services)) if "ingest" in names else None,
         open_features(context, services.features, run_query) if services.features and "features" in names else None,
         catalog,
-        open_write_service(context, catalog) if catalog is not None else None,
+        open_write_service(context, catalog, services) if catalog is not None else None,
     )
     return GatewayServer(_uvicorn_config(create_app(gateway, gateway_services), options), gateway, gateway_services)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from sterna.config.near_places import WRITE_PATHS, Places
 from sterna.config.registry.folders import is_state_uri
 from sterna.errors import BadUpdate, ForeignFile, ObjectMissing, TableError
-from sterna.serving.rest_catalog.overlay import WRITE_PATHS, Places
 from sterna.storage.objects import Objects
 
 _KEPT_BYTES: Final = 32 << 20
@@ -30,17 +30,22 @@ def client_fault(uri: str) -> Iterator[None]:
         raise BadUpdate(error.message, file=error.file or uri, hint=error.hint) from error
 
 
-def write_roots(metadata: Mapping[str, Any], places: Places | None) -> tuple[str, ...]:
+def write_roots(
+    metadata: Mapping[str, Any], places: Places | None, near_folders: Iterable[str] = ()
+) -> tuple[str, ...]:
     """Return the folders below which a client may have written files of a table.
 
     Args:
         metadata: the table's on `main`, without what a commit changes in it: else a client could name any folder.
-        places: as they were served; None: `main`'s own.
+        places: as they are served; None: `main`'s own.
+        near_folders: in which the region's writers put the table's files, or did: as `accepted_folders` returned them.
     """
     if places is not None:
-        return tuple(dict.fromkeys((places.location, places.data_path, places.metadata_path)))
-    properties = metadata.get("properties") or {}
-    roots = [metadata.get("location"), *(properties.get(name) for name in WRITE_PATHS)]
+        roots: list[Any] = [places.location, places.data_path, places.metadata_path]
+    else:
+        properties = metadata.get("properties") or {}
+        roots = [metadata.get("location"), *(properties.get(name) for name in WRITE_PATHS)]
+    roots += near_folders
     return tuple(dict.fromkeys(root.rstrip("/") for root in roots if isinstance(root, str) and root.rstrip("/")))
 
 

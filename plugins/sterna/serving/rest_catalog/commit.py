@@ -49,6 +49,7 @@ class Address:
         turns: the order of the commits to each table.
         keys: the idempotency keys of commits.
         writing: returns the region as it logs in at the catalog to write `main`; None: as it does otherwise.
+        earlier_roots: other locations in which `near` was before, or is for ingestion.
     """
 
     region: Callable[[], RegionContext]
@@ -58,6 +59,7 @@ class Address:
     turns: Turns = field(default_factory=Turns)
     keys: IdempotencyKeys = field(default_factory=IdempotencyKeys)
     writing: Callable[[], RegionContext] | None = None
+    earlier_roots: Sequence[str] = ()
 
     def shown(self, keys: Collection[Key]) -> dict[Key, Content | None]:
         """Return what clients of this address see under some keys; None: nothing."""
@@ -168,7 +170,8 @@ def _prepare(
             prepared[commit.key] = prepare_creation(context, address.near_root, commit, rights)
             continue
         shown = require_served_base(address, commit.key, table.content)
-        content = prepare_commit(context, address.near_root, table, shown, commit, rights)
+        near_roots = (address.near_root, *address.earlier_roots)
+        content = prepare_commit(context, near_roots, table, shown, commit, rights)
         if content is not None:
             prepared[commit.key] = content
     return prepared

@@ -13,14 +13,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content
-from sterna.config.registry.folders import state_root
+from sterna.config.near_places import address_root
 from sterna.errors import BadUpdate, ObjectMissing, SourceGone
 from sterna.replication.replica.region import RegionContext
 
 if TYPE_CHECKING:
     from sterna.storage.objects import Objects
 
-_ADDRESS_FOLDER = "rest"
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 _DEFAULT_PREVIOUS_VERSIONS = 100
 _VERSION = re.compile(r"v?(\d{1,9})(?=[-.])")
@@ -43,15 +42,6 @@ def read_metadata(context: RegionContext, uri: str) -> dict[str, Any]:
         raise SourceGone("a metadata file is gone", file=uri) from error
     document = read_document(data, uri, context.region.limits)
     return dict(document.values(document.root()))
-
-
-def address_root(near_root: str) -> str:
-    """Return the folder below which the address writes, a folder for each table.
-
-    Args:
-        near_root: the region's own location.
-    """
-    return f"{state_root(near_root.rstrip('/'))}{_ADDRESS_FOLDER}"
 
 
 def address_folder(near_root: str, metadata: Mapping[str, Any], field: str = "table-uuid") -> str:

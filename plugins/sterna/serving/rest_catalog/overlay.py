@@ -1,107 +1,29 @@
 """The places that a region's clients write to, laid over a table's metadata when it is loaded, and never stored.
 
-A table that was born in the region has `main`'s own places. Files of any other one go below the region's own location,
-to `near/<table uuid>/`: engines follow `write.data.path` and `write.metadata.path`, and those that know neither write
-below `location`. See "Write properties" of Iceberg's configuration.
+A table that was born in the region has `main`'s own places. Any other one has those in `near`: engines follow
+`write.data.path` and `write.metadata.path`, and those that know neither write below `location`.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sterna.config.mapping import Mapping as RegionMapping
-from sterna.errors import BrokenMetadata, TableError
+from sterna.config.near_places import (
+    DATA_PATH,
+    METADATA_PATH,
+    Places,
+    folder_uuid,
+    is_own_place,
+    near_places,
+    origin_or_uri,
+    region_places,
+)
 
-DATA_PATH = "write.data.path"
-METADATA_PATH = "write.metadata.path"
 GC_ENABLED = "gc.enabled"
-NEAR_FOLDER = "near"
 # Each would take a client's files elsewhere than the two paths say.
 OTHER_PLACES = ("write.object-storage.path", "write.folder-storage.path", "write.location-provider.impl")
-WRITE_PATHS = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
-"""Properties that say where engines write a table's files."""
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where a region's clients write files of one table.
-
-    Args:
-        location: served as the table's own.
-        data_path: served as `write.data.path`.
-        metadata_path: served as `write.metadata.path`.
-    """
-
-    location: str
-    data_path: str
-    metadata_path: str
-
-
-def near_places(near_root: str, table_uuid: str) -> Places:
-    """Return the places of a table that was born elsewhere.
-
-    Args:
-        near_root: the region's own location, as the section `catalog` has it.
-        table_uuid: the table's.
-
-    Raises:
-        BrokenMetadata: it is no UUID, and so can't be a folder's name.
-    """
-    try:
-        folder = f"{near_root.rstrip('/')}/{NEAR_FOLDER}/{uuid.UUID(table_uuid)}"
-    except ValueError:
-        raise BrokenMetadata("the UUID in the metadata is none, and would be a folder's name") from None
-    return Places(folder, f"{folder}/data", f"{folder}/metadata")
-
-
-def region_places(mapping: RegionMapping, near_root: str, metadata: Mapping[str, Any]) -> Places | None:
-    """Return where this region's clients write a table's files.
-
-    Args:
-        mapping: of this region.
-        near_root: the region's own location, as the section `catalog` has it.
-        metadata: the table's, as `main` or as the replica branch has it: both lead to the same places.
-
-    Returns:
-        The places; None for a table that was born in this region, with its location and all of its write paths: it has
-        `main`'s own.
-    """
-    if all(_is_own(mapping, place) for place in _written_places(metadata)):
-        return None
-    return near_places(near_root, _folder_uuid(mapping, metadata, "table-uuid"))
-
-
-def _folder_uuid(mapping: RegionMapping, metadata: Mapping[str, Any], field: str) -> str:
-    """Return a table's or view's UUID; where it has none, as format version 1 allows, one made of its location."""
-    try:
-        return str(uuid.UUID(str(metadata.get(field))))
-    except ValueError:
-        return str(uuid.uuid5(uuid.NAMESPACE_URL, _origin(mapping, str(metadata.get("location", "")))))
-
-
-def _written_places(metadata: Mapping[str, Any]) -> Iterable[str]:
-    properties = metadata.get("properties") or {}
-    yield str(metadata.get("location", ""))
-    yield from (str(properties[path]) for path in WRITE_PATHS if path in properties)
-
-
-def _is_own(mapping: RegionMapping, place: str) -> bool:
-    """Return whether the origin of a place is in this region."""
-    try:
-        return mapping.is_local(mapping.origin_uri(place.rstrip("/")))
-    except TableError:
-        return False
-
-
-def _origin(mapping: RegionMapping, uri: str) -> str:
-    """Return the origin of a URI, or the text itself where it has none."""
-    try:
-        return mapping.origin_uri(uri)
-    except TableError:
-        return uri
 
 
 def overlay(metadata: Mapping[str, Any], places: Places | None) -> dict[str, Any]:
@@ -134,10 +56,10 @@ def with_own_places(metadata: Mapping[str, Any], mapping: RegionMapping) -> dict
         mapping: of this region.
     """
     properties = {
-        name: _origin(mapping, value) if isinstance(value, str) else value
+        name: origin_or_uri(mapping, value) if isinstance(value, str) else value
         for name, value in (metadata.get("properties") or {}).items()
     }
-    return {**metadata, "location": _origin(mapping, str(metadata.get("location", ""))), "properties": properties}
+    return {**metadata, "location": origin_or_uri(mapping, str(metadata.get("location", ""))), "properties": properties}
 
 
 def served_metadata(metadata: Mapping[str, Any], mapping: RegionMapping, near_root: str) -> dict[str, Any]:
@@ -207,6 +129,6 @@ def served_view_metadata(metadata: Mapping[str, Any], mapping: RegionMapping, ne
         near_root: the region's own location, as the section `catalog` has it.
     """
     location = str(metadata.get("location", ""))
-    if _is_own(mapping, location):
-        return {**metadata, "location": _origin(mapping, location)}
-    return {**metadata, "location": near_places(near_root, _folder_uuid(mapping, metadata, "view-uuid")).location}
+    if is_own_place(mapping, location):
+        return {**metadata, "location": origin_or_uri(mapping, location)}
+    return {**metadata, "location": near_places(near_root, folder_uuid(mapping, metadata, "view-uuid")).location}

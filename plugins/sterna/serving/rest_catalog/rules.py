@@ -9,12 +9,11 @@ from typing import Any
 
 from sterna.catalog.model import Key, key_name
 from sterna.config.mapping import Mapping as RegionMapping
+from sterna.config.near_places import WRITE_PATHS, Places, address_root, near_folder
 from sterna.config.registry.folders import is_state_uri
 from sterna.config.registry.model import is_inside
 from sterna.errors import BadUpdate, Forbidden, NotResident, TableError
 from sterna.replication.replica.region import RegionContext
-from sterna.serving.rest_catalog.main_metadata import address_root
-from sterna.serving.rest_catalog.overlay import NEAR_FOLDER, WRITE_PATHS, Places
 
 PROTECTED_PREFIX = "sterna."
 """How properties begin that sterna keeps in a table: where a batch, a flow or a change log has come to."""
@@ -221,7 +220,7 @@ def require_own_location(context: RegionContext, near_root: str, location: objec
         is_local = context.mapping.is_local(uri) and not context.mapping.below_replica_root(uri)
     except TableError as error:
         raise BadUpdate(f"a table can't be there: {error.message}", file=uri) from error
-    near = f"{near_root.rstrip('/')}/{NEAR_FOLDER}"
+    near = near_folder(near_root)
     if not is_local or is_state_uri(f"{uri}/") or is_inside(uri, near) or is_inside(address_root(near_root), uri):
         raise BadUpdate("a table that is made here has its location in this region's own", file=uri)
     return uri

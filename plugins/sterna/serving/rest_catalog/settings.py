@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sterna.config.mapping import Mapping as RegionMapping
+from sterna.config.near_places import address_root, near_folder
 from sterna.config.sections.catalog import CatalogRegion
 from sterna.config.sections.model import Services
 from sterna.errors import UsageError
 from sterna.pipelines.ingest.layout import check_inbox, prefixes_overlap
-from sterna.serving.rest_catalog.main_metadata import address_root
-from sterna.serving.rest_catalog.overlay import NEAR_FOLDER
 
 
 def region_settings(mapping: RegionMapping, services: Services) -> CatalogRegion:
@@ -27,7 +26,8 @@ def region_settings(mapping: RegionMapping, services: Services) -> CatalogRegion
     settings = services.catalog.regions.get(name) if services.catalog is not None else None
     if settings is None:
         raise UsageError(f"the services file has no catalog.regions.{name}", hint="name another file with --services")
-    validate_own_folders(mapping, settings.location, services.inbox_prefixes)
+    for location in (settings.location, *settings.earlier_locations):
+        validate_own_folders(mapping, location, services.inbox_prefixes)
     return settings
 
 
@@ -42,7 +42,9 @@ def validate_own_folders(mapping: RegionMapping, location: str, inboxes: Collect
     Raises:
         UsageError: it isn't.
     """
-    for folder in (f"{location}/{NEAR_FOLDER}", address_root(location)):
+    for folder in (near_folder(location), address_root(location)):
         check_inbox(mapping, folder, "catalog location")
+        if mapping.locate(folder).alias:
+            raise UsageError(f"the catalog location {folder} has another scheme than in the registry")
         if inbox := next((inbox for inbox in inboxes if prefixes_overlap(inbox, folder)), None):
             raise UsageError(f"the catalog location {folder} and the inbox {inbox} overlap")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Content, Key, key_name
+from sterna.config.near_places import Places, accepted_folders, region_places
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import SOURCE_BRANCH, is_inside
 from sterna.errors import (
@@ -23,7 +24,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import main_metadata
 from sterna.serving.rest_catalog.client_files import write_roots
 from sterna.serving.rest_catalog.metadata_updates import apply_table_updates, new_table_metadata
-from sterna.serving.rest_catalog.overlay import Places, region_places, strip_overlay
+from sterna.serving.rest_catalog.overlay import strip_overlay
 from sterna.serving.rest_catalog.requirements import check_requirements
 from sterna.serving.rest_catalog.rules import (
     Rights,
@@ -128,12 +129,17 @@ def _added_snapshot(update: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def prepare_commit(
-    context: RegionContext, near_root: str, table: MainTable, shown: Content, commit: TableCommit, rights: Rights
+    context: RegionContext,
+    near_roots: Sequence[str],
+    table: MainTable,
+    shown: Content,
+    commit: TableCommit,
+    rights: Rights,
 ) -> Content | None:
     """Take a commit back and apply it; everything that it needs is written, and nothing is committed.
 
     Args:
-        near_root: the region's own location.
+        near_roots: the region's own locations, the present one first.
         table: as `main` has it.
         shown: this region's own entry of it, which the client has loaded.
         rights: the client's.
@@ -147,6 +153,7 @@ def prepare_commit(
         StoreError: a store can't be used.
     """
     reject_moved_table(context.mapping, table.uri, table.metadata)
+    near_root = near_roots[0]
     places = region_places(context.mapping, near_root, table.metadata)
     reject_forbidden_updates(commit.updates, rights, places)
     reject_protected_updates(commit.updates, table.metadata.get("properties") or {})
@@ -162,7 +169,9 @@ def prepare_commit(
     frame = apply_table_updates(table.metadata, [update for update in updates if not _is_of_snapshots(update)], now_ms)
     folder = main_metadata.address_folder(near_root, table.metadata)
     version = context.mapping.metadata_version(shown.metadata_location or "")
-    own_updates = _take_back(context, updates, frame, write_roots(table.metadata, places), folder, version)
+    near_folders = accepted_folders(context.mapping, near_roots, table.metadata, key_name(commit.key))
+    roots = write_roots(table.metadata, places, near_folders)
+    own_updates = _take_back(context, updates, frame, roots, folder, version)
     reject_replica_uris(context.mapping, own_updates)
     metadata = apply_table_updates(table.metadata, own_updates, now_ms)
     metadata = main_metadata.with_log_entry(metadata, table.metadata, table.uri)

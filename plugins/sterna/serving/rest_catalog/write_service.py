@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Key
+from sterna.config.near_places import near_roots
+from sterna.config.sections.model import Services
 from sterna.errors import BadUpdate, CommitOutcomeUnknown, SternaError
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import entry_changes
@@ -173,15 +175,18 @@ def _committed() -> Iterator[None]:
         raise CommitOutcomeUnknown(f"the commit was made, and can't be shown here yet: {error.message}") from error
 
 
-def open_write_service(context: RegionContext, catalog: ReplicaCatalog) -> CatalogWriteService:
+def open_write_service(context: RegionContext, catalog: ReplicaCatalog, services: Services) -> CatalogWriteService:
     """Return the writing side of a region's address; no server is called yet.
 
     Args:
         catalog: the reading side, which shows what this process has changed.
+        services: the services file.
     """
     recent, syncing = catalog.index.recent, context.with_new_connections()
     sync = BackgroundSync(lambda: syncing, recent)
-    address = Address(lambda: context, catalog.settings.location, recent, sync)
+    location = catalog.settings.location
+    address = Address(lambda: context, location, recent, sync)
+    address.earlier_roots = [root for root in near_roots(context.mapping, services) if root != location]
     if credential_id := catalog.settings.catalog_credential_id:
         writing = with_catalog_credential(context, credential_id)
         address.writing = lambda: writing

@@ -93,6 +93,15 @@ CLEAN_UP: Final = (
         ),
     ),
     _gc(
+        name="a sweep lists the folders of the REST address, and reaches nothing in them",
+        file="maintenance/tables/referenced_files.py",
+        old="swept_folders(self.context.mapping, self.near_roots)]",
+        new="swept_folders(self.context.mapping)]",
+        near=("unit/maintenance",),
+        harm="what engines of the region wrote for `main` is deleted",
+        first=("unit/maintenance/test_near.py::test_what_nothing_names_goes_in_the_second_pass_and_all_else_stays",),
+    ),
+    _gc(
         name="a sweep goes on under another primary",
         file="maintenance/tables/orphan_files.py",
         old="        require_same_term(self.context, self.settings.gone, self.inputs.term)\n",

@@ -255,20 +255,27 @@ def sweep_orphans(task: StepOperator, services: Services) -> Outcome:
     """Delete orphan files of the region; alarm where that failed for one.
 
     Raises:
-        AirflowSkipException: the registry opts no location of the region in.
+        AirflowSkipException: the registry opts no location of the region in, and the region has no REST address.
     """
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from sterna.config.orphan_removal import swept_locations
+    from sterna.config.orphan_removal import swept_folders, swept_roots
     from sterna.maintenance.tables.orphan_files import sweep
     from sterna.text.gc import swept_text
 
     settings, (_, dry_run) = _maintenance(services), parse_maintenance_options(task.options)
     region = task.open()
-    if not swept_locations(region.mapping):
+    near_roots = swept_roots(region.mapping, services)
+    if not swept_folders(region.mapping, near_roots):
         raise AirflowSkipException(f"no location of region {region.region.name} has sweep: true in the registry")
-    excluded = services.inbox_prefixes
-    swept = sweep(region, settings, delete=not dry_run, excluded_prefixes=excluded, progress=task.log_progress)
+    swept = sweep(
+        region,
+        settings,
+        delete=not dry_run,
+        excluded_prefixes=services.inbox_prefixes,
+        near_roots=near_roots,
+        progress=task.log_progress,
+    )
     task.log_text(swept_text(swept))
     counts = {"garbage_files": swept.garbage.files, "deleted_files": swept.deleted.files}
     return Outcome(counts, alarms=_undeleted_lines(swept.failed, "sweep"))

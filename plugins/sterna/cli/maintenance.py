@@ -124,10 +124,11 @@ def sweep(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete orphan files in this region's own stores, where the registry opts in.
+    """Delete orphan files in this region's own stores: where the registry opts in, and in the REST address's folders.
 
     In two passes, grace apart. A dry run until --yes.
     """
+    from sterna.config.orphan_removal import swept_roots
     from sterna.config.services_file import read_services
     from sterna.maintenance.tables.orphan_files import sweep as sweep_locations
     from sterna.text.gc import swept_text
@@ -136,7 +137,12 @@ def sweep(
     settings, apply, output = _require_settings(services_config), should_apply(yes, dry_run), Output(as_json)
     with open_context(registry, region) as context, output.progress("sweep") as progress:
         swept = sweep_locations(
-            context, settings, delete=apply, excluded_prefixes=services_config.inbox_prefixes, progress=progress
+            context,
+            settings,
+            delete=apply,
+            excluded_prefixes=services_config.inbox_prefixes,
+            near_roots=swept_roots(context.mapping, services_config),
+            progress=progress,
         )
     output.result(swept, swept_text(swept), ExitCode.RETRY_LATER if swept.failed else 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
@@ -306,9 +306,18 @@ class Objects:
         # No location is below a replica root, so that all of them are in one store.
         return self._delete([(uri, *self._locate(uri)) for uri in uris], may_continue)
 
-    def sweep(self, uris: Sequence[str], *, may_continue: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
+    def sweep(
+        self,
+        uris: Sequence[str],
+        *,
+        near_roots: Collection[str] = (),
+        may_continue: Callable[[], bool] = lambda: True,
+    ) -> dict[str, SternaError]:
         """Delete writers' files in this region's locations that the registry opts in (`sweep: true`), with the
-        credential that may delete there; arguments and result are those of `delete`.
+        credential that may delete there; other arguments and the result are those of `delete`.
+
+        Args:
+            near_roots: below these, tables' files in `near` and in the REST address's folder may be deleted, too.
 
         Raises:
             UnsafeUri: one of them is elsewhere, below a replica root, or is sterna's own: then none is deleted.
@@ -318,7 +327,7 @@ class Objects:
         for uri in uris:
             place = self.mapping.locate(uri)
             location = place.location
-            if not may_sweep(self.mapping, uri, location):
+            if not may_sweep(self.mapping, uri, location, near_roots):
                 raise UnsafeUri("not in a location of this region that may be swept: nothing is deleted", file=uri)
             validate_key(place, uri)
             if location.id not in self._sweep_stores:

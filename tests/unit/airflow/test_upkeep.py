@@ -69,8 +69,10 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
         item = ExpiredTable("ns.a", "s3://a", 3, (1, 2), {}, done=True, problem=blocked)
         return ExpiryReport("eu", False, "2026-01-01", "h", "", (item,))
 
-    def sweep(region: object, settings: Any, *, delete: bool, excluded_prefixes: Any, progress: Any) -> SweepReport:
-        recorded.append(("sweep", delete, list(excluded_prefixes)))
+    def sweep(
+        region: object, settings: Any, *, delete: bool, excluded_prefixes: Any, near_roots: Any, progress: Any
+    ) -> SweepReport:
+        recorded.append(("sweep", delete, [*excluded_prefixes, *near_roots]))
         some = Amount(2, 20)
         failed = 0 if not excluded_prefixes else 1
         return SweepReport(
@@ -91,7 +93,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
     monkeypatch.setattr(upkeep_expire, "expire_snapshots", expire)
     monkeypatch.setattr(upkeep_sweep, "sweep", sweep)
     monkeypatch.setattr(upkeep_expire, "SparkSnapshotRemover", lambda region, settings: "spark")
-    monkeypatch.setattr(orphan_removal, "swept_locations", lambda mapping: ("eu-lake",))
+    monkeypatch.setattr(orphan_removal, "swept_folders", lambda mapping, near_roots: ("eu-lake",))
     monkeypatch.setattr(upkeep_plan, "plan_maintenance", plan)
     monkeypatch.setattr(upkeep_run, "run_maintenance", run)
     return recorded
@@ -177,7 +179,7 @@ def test_a_sweep_spares_the_inboxes_of_ingestion(
     with pytest.raises(AirflowFailException, match="could not be deleted"):
         sweep.execute({})
     assert calls == [("sweep", True, ["s3://eu-lake/inbox"])]
-    monkeypatch.setattr(orphan_removal, "swept_locations", lambda mapping: ())
+    monkeypatch.setattr(orphan_removal, "swept_folders", lambda mapping, near_roots: ())
     with pytest.raises(AirflowSkipException, match="no location"):
         sweep.execute({})
 

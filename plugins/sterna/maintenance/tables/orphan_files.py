@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
-from sterna.config.orphan_removal import may_sweep, swept_locations
+from sterna.config.orphan_removal import SweptFolder, may_sweep, swept_folders
 from sterna.config.registry.model import canonical_prefix, is_inside
 from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import TableError, UpkeepBlocked, UsageError
@@ -35,7 +36,7 @@ from sterna.replication.replica.ids import SWEEP_ID_PREFIX, new_id
 from sterna.replication.replica.region import RegionContext
 
 _MAX_SHOWN_FOLDERS = 20
-_FOLDER_DEPTH = 2  # path elements below a location's prefix by which the report groups folders
+_FOLDER_DEPTH = 2  # path elements below a swept folder by which the report groups folders
 _LEASE_SECONDS = 30.0  # of deletions after a poll of all references
 # The suffixes of tables' files; all other objects of a bucket are left alone.
 _TABLE_FILE_SUFFIXES = (".parquet", ".orc", ".avro", ".puffin", ".stats", ".metadata.json", ".metadata.json.gz")
@@ -47,10 +48,13 @@ def sweep(
     *,
     delete: bool,
     excluded_prefixes: Collection[str] = (),
+    near_roots: Collection[str] = (),
     progress: Callable[[str], None] = lambda line: None,
     now: datetime | None = None,
 ) -> SweepReport:
-    """Find files that nothing needs in a region's own locations that the registry opts in; delete them with `delete`.
+    """Find files that nothing needs in a region's own swept folders; delete them with `delete`.
+
+    These are the locations that the registry opts in, and the tables' folders of the region's REST address.
 
     A file is deleted when no version of a table that is needed reaches it, every pass since one that is at least the
     settings' grace old found it so, and the file itself is as old.
@@ -59,10 +63,11 @@ def sweep(
         delete: delete; otherwise only report what would be deleted, and record the pass.
         excluded_prefixes: URI prefixes below which nothing is a table's file, whatever its name: the inboxes of
             ingestion.
+        near_roots: the locations of the region's REST address, as `swept_roots` returned them.
         now: the time; default: by the clock of the region's store.
 
     Raises:
-        UsageError: no location of the region is opted in, or the grace is too short.
+        UsageError: nothing of the region is swept, or the grace is too short.
         UpkeepBlocked: a region has to be waited for, a needed file can't be read, or which region is the primary isn't
             certain: nothing is deleted.
         Busy: the primary was switched meanwhile.
@@ -70,13 +75,13 @@ def sweep(
         EngineError: the local disk is too full for the list of needed files; a later run continues.
     """
     validate_grace(timedelta(seconds=settings.grace))
-    _require_swept_locations(context)
+    _require_swept_folders(context, near_roots)
     started_at = now or datetime.now(UTC)
     pass_id = new_id(started_at, SWEEP_ID_PREFIX)
     started_at = now or min(started_at, write_begin_marker(context, pass_id) or started_at)
     inputs, retention, references = read_retention(context, settings, started_at)
     _require_unblocked(retention.blocks)
-    referenced = ReferencedFiles(context, progress)
+    referenced = ReferencedFiles(context, progress, near_roots)
     scope = MainScope(
         context, pass_id, settings, inputs, retention, references, referenced, excluded_prefixes, dry_run=not delete
     )
@@ -88,7 +93,7 @@ def sweep(
 
 @dataclass
 class MainScope:
-    """A region's own swept locations of `main`; see `sterna.maintenance.deletion.collect.Scope`.
+    """A region's own swept folders of `main`; see `sterna.maintenance.deletion.collect.Scope`.
 
     Args:
         inputs: what retention depends on.
@@ -111,9 +116,11 @@ class MainScope:
 
     def __post_init__(self) -> None:
         self.folder, self.reached = sweep_folder(self.context), self.referenced.files
+        self._near_roots = self.referenced.near_roots
+        self._swept_folders = swept_folders(self.context.mapping, self._near_roots)
 
     def list_files(self) -> Listing:
-        """Reach what must be retained, and list this region's swept locations.
+        """Reach what must be retained, and list this region's swept folders.
 
         Raises:
             UpkeepBlocked: a needed file can't be read.
@@ -121,10 +128,10 @@ class MainScope:
         self.referenced.add_retained(self.retention)
         objects = strange = ZERO_AMOUNT
         unreachable = Files()
-        for location in swept_locations(self.context.mapping):
-            location_filter = _LocationFilter(self.context, location.id, self.excluded_prefixes)
-            for chunk in split_chunks(self.context.objects.list(location.prefix)):
-                owned = [item for item in chunk if location_filter.contains(item[0])]
+        for folder in self._swept_folders:
+            folder_filter = _FolderFilter(self.context, folder, self.excluded_prefixes, self._near_roots)
+            for chunk in split_chunks(self.context.objects.list(folder.uri)):
+                owned = [item for item in chunk if folder_filter.contains(item[0])]
                 files = [item for item in owned if item[0].endswith(_TABLE_FILE_SUFFIXES)]
                 objects += sum_amount(owned)
                 strange += sum_amount(owned) - sum_amount(files)
@@ -152,12 +159,12 @@ class MainScope:
             at=self.inputs.now.isoformat(),
             main=self.inputs.head,
             term=self.inputs.term,
-            locations=tuple(location.id for location in swept_locations(self.context.mapping)),
+            locations=tuple(folder.label for folder in self._swept_folders),
             objects=listing.objects,
             strange=listing.unknown,
             unreachable=listing.unreachable.amount,
             garbage=garbage,
-            folders=_largest_folders(self.context, self._garbage if garbage.files else listing.unreachable),
+            folders=_largest_folders(self._swept_folders, self._garbage if garbage.files else listing.unreachable),
         )
 
     def complete_report(self, report: SweepReport, tally: DeletionTally) -> SweepReport:
@@ -176,15 +183,14 @@ class MainScope:
     def delete(self, garbage: Garbage, tally: DeletionTally) -> None:
         """Delete a part, within the time for which a poll of all references counts."""
         lease = time.monotonic() + _LEASE_SECONDS
-        garbage.delete_part(
-            tally, lambda uris: self.context.objects.sweep(uris, may_continue=lambda: time.monotonic() < lease)
-        )
+        sweep_files = partial(self.context.objects.sweep, near_roots=self._near_roots)
+        garbage.delete_part(tally, lambda uris: sweep_files(uris, may_continue=lambda: time.monotonic() < lease))
 
 
-def _require_swept_locations(context: RegionContext) -> None:
-    if not swept_locations(context.mapping):
+def _require_swept_folders(context: RegionContext, near_roots: Collection[str]) -> None:
+    if not swept_folders(context.mapping, near_roots):
         raise UsageError(
-            f"no location of region {context.region.name} may be swept",
+            f"no location of region {context.region.name} may be swept, and it has no REST address",
             hint="set sweep: true at a location of the registry where all tables' files belong to this catalog",
         )
 
@@ -199,11 +205,17 @@ def _require_unblocked(blocks: tuple[Block, ...]) -> None:
         )
 
 
-class _LocationFilter:
-    """Whether an object belongs to a location, and not to a nested one or to sterna's own files."""
+class _FolderFilter:
+    """Whether an object belongs to a swept folder, and not to a nested location or to sterna's own files."""
 
-    def __init__(self, context: RegionContext, id: str, excluded_prefixes: Collection[str]) -> None:
-        self._mapping, self._location_id = context.mapping, id
+    def __init__(
+        self,
+        context: RegionContext,
+        folder: SweptFolder,
+        excluded_prefixes: Collection[str],
+        near_roots: Collection[str],
+    ) -> None:
+        self._mapping, self._location_id, self._near_roots = context.mapping, folder.location.id, near_roots
         self._excluded_prefixes = [canonical_prefix(prefix) for prefix in excluded_prefixes]
         self._folders: dict[str, bool] = {}
 
@@ -223,12 +235,12 @@ class _LocationFilter:
             return False  # an unsafe name, which is never followed: its writer has to delete it
         if any(is_inside(canonical_prefix(uri), prefix) for prefix in self._excluded_prefixes):
             return False
-        return location.id == self._location_id and may_sweep(self._mapping, uri, location)
+        return location.id == self._location_id and may_sweep(self._mapping, uri, location, self._near_roots)
 
 
-def _largest_folders(context: RegionContext, files: Files) -> tuple[FolderSize, ...]:
+def _largest_folders(swept: Sequence[SweptFolder], files: Files) -> tuple[FolderSize, ...]:
     """Return the folders with most of some files, for an operator to check before a deletion."""
-    prefixes = [location.prefix for location in swept_locations(context.mapping)]
+    prefixes = [folder.uri for folder in swept]
     sizes: dict[str, Amount] = defaultdict(Amount)
     for part in files.parts():
         for uri, size in zip(part.column("uri").to_pylist(), part.column("size").to_pylist(), strict=True):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW
-from sterna.config.orphan_removal import swept_locations
+from sterna.config.orphan_removal import swept_folders
 from sterna.errors import ReplicaBroken, TableError, UpkeepBlocked
 from sterna.maintenance.deletion.references import ReferenceVersions
 from sterna.maintenance.tables.retention import NeedReason, Retention
@@ -25,14 +25,19 @@ _PAST_REASONS = (NeedReason.HISTORY, NeedReason.HELD, NeedReason.TRANSIT, NeedRe
 
 @dataclass
 class ReferencedFiles:
-    """The region's own files that are needed; the set grows during a sweep."""
+    """The region's own files that are needed; the set grows during a sweep.
+
+    Args:
+        near_roots: as `swept_folders` takes them.
+    """
 
     context: RegionContext
     progress: Callable[[str], None]
+    near_roots: Collection[str] = ()
     files: ReachedFiles = field(default_factory=ReachedFiles)
 
     def __post_init__(self) -> None:
-        self._locations = [UriScope(location.prefix) for location in swept_locations(self.context.mapping)]
+        self._scopes = [UriScope(folder.uri) for folder in swept_folders(self.context.mapping, self.near_roots)]
         self._walk = ReachabilityWalk(self.context, self.add, self.progress, scope=AllUris())
         self._lenient_walk = ReachabilityWalk(
             self.context, self.add, self.progress, ignore_missing=True, scope=AllUris()
@@ -93,12 +98,12 @@ class ReferencedFiles:
         self.files.add(self._listed_uris(uris))
 
     def _listed_uris(self, uris: Iterable[str]) -> Iterator[str]:
-        """Yield the URIs in swept locations, as the store lists them; of a copy, those of its original."""
+        """Yield the URIs in swept folders, as the store lists them; of a copy, those of its original."""
         for uri in uris:
             for target in (uri, *self._origin(uri)):
                 for spelling in (target, *_alternate_uris(target)):
-                    for location in self._locations:
-                        for local_uri in location.filter((spelling,)):
+                    for scope in self._scopes:
+                        for local_uri in scope.filter((spelling,)):
                             yield local_uri
                             yield from _decoded_uris(local_uri)
 

@@ -69,7 +69,7 @@ class SweepReport(PassReport):
     Args:
         main: the commit of `main` that was read.
         term: of the primary; "" where the regions share one catalog.
-        locations: ids of the locations that were swept.
+        locations: ids of the locations that were swept, and URIs of the folders of the region's REST address.
         folders: where most of the garbage is, or of the unreachable where there is no garbage yet.
     """
 

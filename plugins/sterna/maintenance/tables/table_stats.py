@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from sterna.catalog.model import parse_key
 from sterna.config.mapping import Mapping
+from sterna.config.near_places import NEAR_FOLDER, folder_uuid, near_places
 from sterna.config.sections.maintenance import MaintenanceRule
 from sterna.errors import TableError
 from sterna.maintenance.tables.bin_packing import eligible_since, is_small, plan_groups
@@ -273,14 +273,14 @@ def _with_destination(
 ) -> Group:
     """Return a group with the destination of its new files, and the price of copying them."""
     region_files = [file for file in files if file.region == group.region]
-    into = "" if group.region == home else _regional_folder(context, table, region_files)
+    into = "" if group.region == home else _regional_folder(context, metadata, region_files)
     target_uri = into or _data_path(metadata)
     shipped = prices.shipped_bytes(table, target_uri, group.new_bytes)
     return replace(group, into=into, shipped=shipped, price=prices.price(target_uri, shipped))
 
 
-def _regional_folder(context: RegionContext, table: str, files: Sequence[LiveFile]) -> str:
-    """Return the folder with a table's files in a region that isn't its home."""
+def _regional_folder(context: RegionContext, metadata: TableMetadata, files: Sequence[LiveFile]) -> str:
+    """Return the folder with a table's files in a region that isn't its home; its own in `near` where there is none."""
     sizes: dict[str, int] = {}
     for file in files:
         sizes[file.location] = sizes.get(file.location, 0) + file.size
@@ -293,8 +293,11 @@ def _regional_folder(context: RegionContext, table: str, files: Sequence[LiveFil
         if len(set(names)) > 1 or "=" in names[0]:
             break
         common.append(names[0])
-    folders = common or [*(part.replace("/", "_") for part in parse_key(table)), "data"]
-    return f"{location.prefix}/{'/'.join(folders)}"
+    if common and common[-1] != NEAR_FOLDER:
+        return "/".join((location.prefix, *common))
+    fields = {"table-uuid": metadata.uuid, "location": metadata.location}
+    table_uuid = folder_uuid(context.mapping, fields, "table-uuid")
+    return near_places("/".join((location.prefix, *common[:-1])), table_uuid).data_path
 
 
 def recent_write_lines(groups: Iterable[Group], files: Iterable[LiveFile], target: int, now_ms: int) -> tuple[str, ...]:

@@ -63,7 +63,8 @@ class AddressClient(WriterCatalog):
     def table_of(self, key: Key, content: Content) -> Table:
         """Return the table that an entry of this region stands for, as clients get it."""
         location = content.metadata_location or ""
-        metadata = served_metadata(read_json(location), self.address.region().mapping, self.address.near_root)
+        mapping = self.address.region().mapping
+        metadata = served_metadata(read_json(location), mapping, self.address.near_root, location)
         parsed = TableMetadataUtil.parse_raw(json.dumps(metadata))
         return Table(key, parsed, location, self._load_file_io(parsed.properties, location), self)
 

@@ -29,6 +29,7 @@ from sterna.errors import NotResident, RegistryError, UnregisteredUri, UnsafeUri
 
 _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
 _EXTRA_SNAPSHOT = re.compile(r"-[0-9a-f]{16}-s(-?[0-9]{1,19})(?:(?:\.gz)?\.metadata\.json(?:\.gz)?)?$")
+_METADATA_SUFFIX = re.compile(r"-[0-9a-f]{16}(?:-s-?[0-9]{1,19})?((?:\.gz)?(?:\.metadata\.json)?(?:\.gz)?)$")
 _SAFE_URI_CHARACTERS = 255  # characters of a whole URI, in ASCII
 _MAX_CACHED_FOLDERS = 100_000
 # A disk takes several slashes for one; in a store they are another key.
@@ -346,6 +347,17 @@ class Mapping:
         mapped = f"{folder}/{name.removesuffix(ending)}-{digest}{suffix}{ending}"
         validate_key(uri, mapped)
         return mapped
+
+    def metadata_origin(self, uri: str) -> str:
+        """Return which metadata.json a localized one was made of.
+
+        Args:
+            uri: as `metadata_uri` returned it.
+
+        Raises:
+            UnregisteredUri: as `origin_uri`.
+        """
+        return _METADATA_SUFFIX.sub(r"\1", self.origin_uri(uri))
 
     def digest(self, policy: Policy, localizer_version: int, *, view: bool = False) -> str:
         """Return 16 hex digits over everything that decides what a localized metadata.json contains."""

@@ -332,6 +332,7 @@ def test_the_name_tells_the_snapshot_that_the_entry_alone_keeps(ending: str, sna
         assert (extra_snapshot_id(without), extra_snapshot_id(place)) == (None, snapshot)
         assert place.replace(f"-{digest}-s{snapshot}", f"-{digest}") == without
         if ending.endswith(("json", "gz")) and uri.endswith(ending):
+            assert MAPPING.metadata_origin(place) == MAPPING.metadata_origin(without) == uri
             assert source_metadata_uri(place, Places(MAPPING)) == source_metadata_uri(without, Places(MAPPING)) == uri
 
 

@@ -46,32 +46,46 @@ def overlay(metadata: Mapping[str, Any], places: Places | None) -> dict[str, Any
     return {**metadata, "location": location, "properties": properties}
 
 
-def with_own_places(metadata: Mapping[str, Any], mapping: RegionMapping) -> dict[str, Any]:
+def with_own_places(metadata: Mapping[str, Any], mapping: RegionMapping, uri: str = "") -> dict[str, Any]:
     """Return the localized metadata of a table that was born in this region with `main`'s own location and properties.
 
-    Only what clients write by is taken back: what they read stays localized.
+    Only what clients write by is taken back: what they read stays localized. `main`'s metadata.json is named as an
+    earlier one: in a folder that is served as the table's location, clients' clean-ups delete what isn't named.
 
     Args:
         metadata: as the replica branch has it.
         mapping: of this region.
+        uri: where that is; "": nowhere yet.
     """
     properties = {
         name: origin_or_uri(mapping, value) if isinstance(value, str) else value
         for name, value in (metadata.get("properties") or {}).items()
     }
-    return {**metadata, "location": origin_or_uri(mapping, str(metadata.get("location", ""))), "properties": properties}
+    location = origin_or_uri(mapping, str(metadata.get("location", "")))
+    return {**metadata, **_log(metadata, mapping, uri), "location": location, "properties": properties}
 
 
-def served_metadata(metadata: Mapping[str, Any], mapping: RegionMapping, near_root: str) -> dict[str, Any]:
+def _log(metadata: Mapping[str, Any], mapping: RegionMapping, uri: str) -> dict[str, Any]:
+    """Return a metadata-log that names `main`'s metadata.json, where that is in this region."""
+    if not uri or not is_own_place(mapping, uri):
+        return {}
+    main_uri = mapping.metadata_origin(uri)
+    return {"metadata-log": [{"timestamp-ms": metadata.get("last-updated-ms", 0), "metadata-file": main_uri}]}
+
+
+def served_metadata(
+    metadata: Mapping[str, Any], mapping: RegionMapping, near_root: str, uri: str = ""
+) -> dict[str, Any]:
     """Return the localized metadata of a table as clients of this region load it.
 
     Args:
         metadata: as the replica branch has it.
         mapping: of this region.
         near_root: the region's own location, as the section `catalog` has it.
+        uri: where the metadata is; "": nowhere yet.
     """
     places = region_places(mapping, near_root, metadata)
-    return overlay(with_own_places(metadata, mapping) if places is None else metadata, places)
+    return overlay(with_own_places(metadata, mapping, uri) if places is None else metadata, places)
 
 
 def strip_overlay(

@@ -194,7 +194,7 @@ class ReplicaCatalog:
             uri: of the metadata.json.
             mode: which snapshots are in it.
         """
-        metadata = served_metadata(self._read_json(uri), self.mapping, self.settings.location)
+        metadata = served_metadata(self._read_json(uri), self.mapping, self.settings.location, uri)
         if mode is SnapshotMode.REFS:
             metadata = with_referenced_snapshots(metadata)
         return LoadedTable(uri, metadata)

@@ -12,6 +12,7 @@ import pytest
 
 from sterna.catalog.model import ICEBERG_TABLE
 from sterna.errors import Forbidden
+from sterna.maintenance.gc.pin import pin
 from sterna.replication.failover.tables import plan_moves
 from sterna.replication.replica.reachability import AllUris, ReachabilityWalk, TableVersion
 from sterna.replication.verify.run import Depth, verify
@@ -88,6 +89,13 @@ def test_a_table_is_moved_when_the_store_of_either_region_is_lost(
 ) -> None:
     plan = plan_moves(world.context(region), [lost])
     assert ([table_move.key for table_move in plan.moves], plan.left) == (moved, {})
+
+
+def test_a_pin_names_the_tables_with_files_of_writers(world: World) -> None:
+    for region, in_place in (("eu", ("ns.orders",)), ("us", ("ns.orders", "ns.other"))):
+        head = world.catalog.reference(world.registry.region(region).replica_branch).hash
+        pinned = pin(world.context(region), head, after(days=1) - after(), now=after())
+        assert pinned.in_place == in_place
 
 
 def remove_orphan_files(client: AddressClient, key: tuple[str, ...]) -> None:

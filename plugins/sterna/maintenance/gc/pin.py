@@ -29,8 +29,8 @@ class Pin:
         cursor: the commit.
         until: when it expires (ISO 8601, UTC).
         tables: tables and views below the replica root.
-        in_place: those of them whose source is in a location of this region. Their files may belong to writers: an
-            expiry of snapshots on `main` may delete them.
+        in_place: those of them that name files of this region's writers: an expiry of snapshots on `main` may delete
+            them.
     """
 
     tag: str
@@ -66,13 +66,12 @@ def pin(
     writer(context).create_tag(tag.name, context.region.replica_branch, tag.hash)
     try:
         versions = versions_at(context, cursor)
-        require_reachable(context, versions, progress)
+        in_place = require_reachable(context, versions, progress)
         _require_no_gc_since(context, previous_head)
     except (SnapshotGone, Busy):
         writer(context).delete_tag(tag.name, tag.hash)
         raise
-    in_place = tuple(sorted(version.key for version in versions if _is_local_source(context, version)))
-    return Pin(tag.name, cursor, until.isoformat(timespec="seconds"), len(versions), in_place)
+    return Pin(tag.name, cursor, until.isoformat(timespec="seconds"), len(versions), tuple(sorted(in_place)))
 
 
 def delete_expired_pins(
@@ -99,15 +98,19 @@ def _require_replica_commit(context: RegionContext, cursor: str) -> None:
 
 def require_reachable(
     context: RegionContext, versions: Iterable[TableVersion], progress: Callable[[str], None]
-) -> None:
+) -> set[str]:
     """Require every file below the replica root that some versions reach.
+
+    Returns:
+        The key names of tables that name files elsewhere in this region: those of its writers.
 
     Raises:
         SnapshotGone: a file is missing, or metadata can't be read.
     """
     reached: set[str] = set()
+    walk = ReachabilityWalk(context, reached.update, progress)
     try:
-        ReachabilityWalk(context, reached.update, progress).visit(versions)
+        walk.visit(versions)
     except ReplicaBroken as error:
         raise SnapshotGone(
             f"it can't be pinned any more: {error.message}", table=error.table, file=error.file
@@ -115,6 +118,7 @@ def require_reachable(
     missing = [uri for uri, size in context.objects.sizes(reached).items() if size is None]
     if missing:
         raise SnapshotGone(f"it can't be pinned any more: {len(missing)} of its files are gone", file=min(missing))
+    return walk.outside
 
 
 def _require_no_gc_since(context: RegionContext, previous_head: Head) -> None:
@@ -127,7 +131,3 @@ def _require_no_gc_since(context: RegionContext, previous_head: Head) -> None:
     commits = list(context.primary.history(branch, operations=False, until=previous_head.hash or None))
     if previous_head.is_gc_running or any(commit.properties.get(GC_MARKER) for commit in commits):
         raise Busy("a clean-up deleted files meanwhile: whether it saw the pin isn't known", hint="try again")
-
-
-def _is_local_source(context: RegionContext, version: TableVersion) -> bool:
-    return context.mapping.is_local(context.mapping.origin_uri(version.metadata))

@@ -110,6 +110,9 @@ class ReachabilityWalk:
         ignore_missing: the versions may be expired: their missing files are skipped.
         scope: where the files are that are read and added; None: below the replica root.
         with_metadata_log: earlier metadata.json are added, which no reader of a version needs.
+
+    Attributes:
+        outside: key names of tables that name files out of the scope, but for earlier metadata.json.
     """
 
     context: RegionContext
@@ -118,6 +121,7 @@ class ReachabilityWalk:
     ignore_missing: bool = False
     scope: UriScope | None = None
     with_metadata_log: bool = True
+    outside: set[str] = field(default_factory=set)
     _scope: UriScope = field(init=False)
     _visited: set[str] = field(default_factory=set)
 
@@ -144,7 +148,7 @@ class ReachabilityWalk:
             lambda uri, data: self._add_referencing(manifests, _read_manifest_paths(data, uri, limits), lists[uri]),
         )
         self._visit_files(
-            manifests, lambda uri, data: self.add(self._scope.filter(_read_live_files(data, uri, limits)))
+            manifests, lambda uri, data: self.add(self._in_scope(_read_live_files(data, uri, limits), manifests[uri]))
         )
         self.progress(f"read {len(tables)} metadata.json, {len(lists)} manifest lists, {len(manifests)} manifests")
 
@@ -158,7 +162,7 @@ class ReachabilityWalk:
             lists, (snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list), key
         )
         self._add_referencing(manifests, (path for snapshot in metadata.snapshots for path in snapshot.manifests), key)
-        self.add(self._scope.filter(file.path for file in metadata.statistics))
+        self.add(self._in_scope((file.path for file in metadata.statistics), key))
         if self.with_metadata_log:
             self.add(self._scope.filter(metadata.metadata_log))
 
@@ -166,11 +170,19 @@ class ReachabilityWalk:
         self, unvisited: dict[str, str], uris: Iterable[str], key: str, *, follow: bool = True
     ) -> None:
         """Add files that name others; those that weren't read before go into `unvisited` with their table."""
-        in_scope = [uri for uri in self._scope.filter(uris) if uri not in self._visited]
+        in_scope = [uri for uri in self._in_scope(uris, key) if uri not in self._visited]
         self.add(in_scope)
         if follow:
             self._visited.update(in_scope)
             unvisited.update(dict.fromkeys(in_scope, key))
+
+    def _in_scope(self, uris: Iterable[str], key: str) -> list[str]:
+        """Return those of a table's files that are in the scope."""
+        named = list(uris)
+        in_scope = list(self._scope.filter(named))
+        if len(in_scope) < len(named):
+            self.outside.add(key)
+        return in_scope
 
     def _visit_files(self, files: dict[str, str], visit_file: Callable[[str, bytes], None]) -> None:
         """Pass the content of each file to a callback; a failure with one is an error that names its table."""

@@ -311,3 +311,14 @@ def test_namespaces(world: World, address: Address) -> None:
     with pytest.raises(NoSuchNamespace):
         changes.drop_namespace(address, key)
     assert address.shown([key])[key] is None
+
+
+def test_the_first_writer_of_a_lakehouse_waits_for_no_sync(tmp_path: Path) -> None:
+    made = make_world(tmp_path)
+    address = address_of(made)
+    assert made.registry.region("eu").replica_branch not in {branch.name for branch in made.catalog.references()}
+    changes.create_namespace(address, ("ns",), {})
+    changes.create_table(address, ("ns",), request())
+    assert address.shown([NEW])[NEW] is not None
+    synced(address)
+    assert set(made.replica()) == {"ns", "ns.new"}

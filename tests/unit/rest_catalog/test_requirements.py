@@ -28,16 +28,31 @@ FULFILLED: tuple[Document, ...] = (
     {"type": "ASSERT-DEFAULT-SORT-ORDER-ID", "default-sort-order-id": 0},
 )
 FAILED: tuple[tuple[Document, str], ...] = (
-    ({"type": "assert-create"}, "exists already"),
-    ({"type": "assert-table-uuid", "uuid": commits.VIEW_UUID}, "the table-uuid is 9c12d441"),
-    ({"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1}, "main leads to snapshot 2, and it led to 1"),
-    ({"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None}, "leads to snapshot 2, and there was none"),
-    ({"type": "assert-ref-snapshot-id", "ref": "audit", "snapshot-id": 1}, "audit is missing, and it led to 1"),
-    ({"type": "assert-last-assigned-field-id", "last-assigned-field-id": 4}, "the last-column-id is 3"),
-    ({"type": "assert-current-schema-id", "current-schema-id": 1}, "the current-schema-id is 0"),
-    ({"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": 999}, "the last-partition-id is 1000"),
-    ({"type": "assert-default-spec-id", "default-spec-id": 1}, "the default-spec-id is 0"),
-    ({"type": "assert-default-sort-order-id", "default-sort-order-id": 1}, "the default-sort-order-id is 0"),
+    ({"type": "assert-create"}, "^Requirement failed: table already exists"),
+    ({"type": "assert-table-uuid", "uuid": commits.VIEW_UUID}, "UUID does not match: .* it is 9c12d441"),
+    (
+        {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1},
+        "branch main has changed: expected id 1, and it is 2",
+    ),
+    ({"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None}, "branch main was created concurrently"),
+    (
+        {"type": "assert-ref-snapshot-id", "ref": "audit", "snapshot-id": 1},
+        "branch or tag audit is missing, expected 1",
+    ),
+    (
+        {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 4},
+        "last assigned field id changed: expected id 4, and it is 3",
+    ),
+    (
+        {"type": "assert-current-schema-id", "current-schema-id": 1},
+        "current schema changed: expected id 1, and it is 0",
+    ),
+    (
+        {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": 999},
+        "last assigned partition id changed",
+    ),
+    ({"type": "assert-default-spec-id", "default-spec-id": 1}, "default partition spec changed"),
+    ({"type": "assert-default-sort-order-id", "default-sort-order-id": 1}, "default sort order changed"),
 )
 
 
@@ -78,7 +93,7 @@ def test_a_table_that_is_made_has_no_other_requirement() -> None:
 
 def test_views() -> None:
     check_requirements(view(), [{"type": "assert-view-uuid", "uuid": commits.VIEW_UUID.upper()}])
-    with pytest.raises(RequirementFailed, match="the view-uuid is"):
+    with pytest.raises(RequirementFailed, match=r"^Requirement failed: UUID does not match"):
         check_requirements(view(), [{"type": "assert-view-uuid", "uuid": commits.UUID}])
     with pytest.raises(BadUpdate, match="no requirement of a view"):
         check_requirements(view(), [FULFILLED[0]])

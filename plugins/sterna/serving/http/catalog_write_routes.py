@@ -15,11 +15,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sterna.catalog.model import Key, key_name
-from sterna.errors import BadUpdate, Forbidden, NoSuchTable, RestCatalogError, SternaError, TableError
+from sterna.errors import BadUpdate, Forbidden, RestCatalogError, SternaError, TableError
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import RequestError, unavailable
 from sterna.serving.http.json_body import ParseLimits
 from sterna.serving.http.tokens import Reader
+from sterna.serving.rest_catalog.name_errors import missing_table
 from sterna.serving.rest_catalog.names import (
     parse_identifier,
     parse_namespace_segment,
@@ -193,7 +194,7 @@ class CatalogWriteRoutes:
             NoSuchTable: they do, as they do for readers.
         """
         if not self._gateway.audience.rules_allow(key_name(key), writer.roles):
-            raise NoSuchTable("there is no such name", table=key_name(key))
+            raise missing_table(key)
 
     async def _body(self, request: Request, writer: Reader) -> dict[str, Any]:
         return await self._gateway.bodies.read_object(request, writer.name, _PARSE_LIMITS)

@@ -13,11 +13,19 @@ from types import MappingProxyType
 
 from sterna.catalog.model import Content, Delete, Key, Operation, Put, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import BadUpdate, CommitOutcomeUnknown, RequirementFailed, StaleBase, SternaError
+from sterna.errors import (
+    BadUpdate,
+    CommitOutcomeUnknown,
+    ReferenceNotFound,
+    RequirementFailed,
+    StaleBase,
+    SternaError,
+)
 from sterna.replication.replica.commit_access import writer
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog.answer import localize_entry, stands_for
 from sterna.serving.rest_catalog.background_sync import BackgroundSync
+from sterna.serving.rest_catalog.name_errors import missing_table
 from sterna.serving.rest_catalog.recent_changes import RecentChanges
 from sterna.serving.rest_catalog.replays import IdempotencyKeys
 from sterna.serving.rest_catalog.rules import Rights
@@ -26,7 +34,6 @@ from sterna.serving.rest_catalog.table_commit import (
     MainTable,
     TableCommit,
     is_replay,
-    missing_table,
     prepare_commit,
     prepare_creation,
     read_table,
@@ -65,7 +72,10 @@ class Address:
         """Return what clients of this address see under some keys; None: nothing."""
         context = self.region()
         catalog, branch = context.catalog, context.region.replica_branch
-        contents = catalog.contents(branch, catalog.reference(branch).hash, keys)
+        try:
+            contents = catalog.contents(branch, catalog.reference(branch).hash, keys)
+        except ReferenceNotFound:  # the region's first sync makes it
+            contents = {}
         return {key: self.recent.content(key, contents.get(key)) for key in keys}
 
 

@@ -23,13 +23,9 @@ from sterna.catalog.model import (
     namespace_content,
 )
 from sterna.errors import (
-    AlreadyExists,
     BadUpdate,
     CatalogRefused,
     NamespaceNotEmpty,
-    NoSuchNamespace,
-    NoSuchTable,
-    NoSuchView,
     RestCatalogError,
     StaleBase,
     TableError,
@@ -46,6 +42,7 @@ from sterna.serving.rest_catalog.commit import (
     committed_entry,
     read_main,
 )
+from sterna.serving.rest_catalog.name_errors import missing_namespace, missing_table, missing_view, taken_name
 from sterna.serving.rest_catalog.names import require_key
 from sterna.serving.rest_catalog.new_tables import create_table_metadata
 from sterna.serving.rest_catalog.overlay import overlaid_properties, served_view_metadata
@@ -62,7 +59,7 @@ from sterna.serving.rest_catalog.rules import (
 )
 from sterna.serving.rest_catalog.view_updates import apply_view_updates, create_view_metadata
 
-_MISSING: dict[str, type[RestCatalogError]] = {ICEBERG_TABLE: NoSuchTable, ICEBERG_VIEW: NoSuchView}
+_MISSING: dict[str, Callable[[Key], RestCatalogError]] = {ICEBERG_TABLE: missing_table, ICEBERG_VIEW: missing_view}
 _KIND_NAMES = {ICEBERG_TABLE: "table", ICEBERG_VIEW: "view", NAMESPACE: "namespace"}
 _UNUSUAL_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
 # What a localized metadata.json's name has more than the one on `main` (`Mapping.metadata_uri`).
@@ -438,8 +435,8 @@ def _put(
     try:
         return committed_entry(carry_out(address, main, [Put(key, content)], message, idempotency_key), key)
     except StaleBase as error:
-        if main.contents[key] is None and address.shown([key])[key] is not None:
-            raise AlreadyExists("another one was made under the name", table=key_name(key)) from error
+        if main.contents[key] is None and (shown := address.shown([key])[key]) is not None:
+            raise taken_name(shown.kind, key) from error
         raise
 
 
@@ -468,14 +465,14 @@ def _existing(address: Address, main: MainState, kind: str, key: Key) -> Content
     context, content = address.region(), main.contents[key]
     is_hidden = bool(context.registry.exclusion_reason(key_name(key), context.region.name))
     if content is None or content.kind != kind or is_hidden:
-        raise _MISSING[kind](f"there is no such {_KIND_NAMES[kind]}", table=key_name(key))
+        raise _MISSING[kind](key)
     return content
 
 
 def _require_namespace(main: MainState, namespace: Key) -> Content:
     content = main.contents[namespace]
     if content is None or content.kind != NAMESPACE:
-        raise NoSuchNamespace("there is no such namespace", table=key_name(namespace))
+        raise missing_namespace(namespace)
     return content
 
 
@@ -488,8 +485,7 @@ def _require_free(main: MainState, namespace: Key, key: Key) -> None:
     if namespace:
         _require_namespace(main, namespace)
     if (existing := main.contents[key]) is not None:
-        kind = _KIND_NAMES.get(existing.kind, existing.kind)
-        raise AlreadyExists(f"there is a {kind} of the name", table=key_name(key))
+        raise taken_name(existing.kind, key)
 
 
 def _now_ms() -> int:

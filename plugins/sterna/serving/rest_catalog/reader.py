@@ -16,12 +16,13 @@ from sterna.codec import parse_json
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.sections.catalog import CatalogRegion
 from sterna.config.sections.model import Services
-from sterna.errors import BrokenMetadata, NoSuchNamespace, NoSuchTable, NoSuchView, TableError
+from sterna.errors import BrokenMetadata, TableError
 from sterna.iceberg.json_text import read_document
 from sterna.replication.replica.authorization import TableAccess
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog.byte_cache import ByteCache, ServedBody
 from sterna.serving.rest_catalog.model import LoadedTable, SnapshotMode
+from sterna.serving.rest_catalog.name_errors import missing_namespace, missing_table, missing_view
 from sterna.serving.rest_catalog.names import identifier_json
 from sterna.serving.rest_catalog.overlay import served_metadata, served_view_metadata
 from sterna.serving.rest_catalog.pages import PageRequest, take_page
@@ -146,7 +147,7 @@ class ReplicaCatalog:
         """
         content = self._content(readable, key, ICEBERG_TABLE)
         if content is None:
-            raise NoSuchTable(f"there is no table {key_name(key)}", table=key_name(key))
+            raise missing_table(key)
         return content
 
     def require_view(self, readable: Readable, key: Key) -> Content:
@@ -157,7 +158,7 @@ class ReplicaCatalog:
         """
         content = self._content(readable, key, ICEBERG_VIEW)
         if content is None:
-            raise NoSuchView(f"there is no view {key_name(key)}", table=key_name(key))
+            raise missing_view(key)
         return content
 
     def _content(self, readable: Readable, key: Key, kind: str) -> Content | None:
@@ -250,7 +251,7 @@ def open_replica_catalog(context: RegionContext, services: Services) -> ReplicaC
 
 def _require_namespace(branch: BranchContents, readable: Readable, key: Key) -> None:
     if not branch.has_namespace(key) or not readable.namespace(key):
-        raise NoSuchNamespace(f"there is no namespace {key_name(key)}", table=key_name(key))
+        raise missing_namespace(key)
 
 
 def _list_identifiers(

@@ -1,6 +1,7 @@
 """What a client demands of a table or view before its commit is applied.
 
-Source: Iceberg's REST specification 1.12, `TableRequirement` and `ViewRequirement`; Java's `UpdateRequirement`.
+Source: Iceberg's REST specification 1.12, `TableRequirement` and `ViewRequirement`; Java's `UpdateRequirement`, whose
+messages engines, and tests of catalogs, know.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def check_requirements(metadata: Mapping[str, Any] | None, requirements: Sequenc
             raise RequirementFailed(f"{kind}: there is none of that name")
         try:
             _REQUIREMENTS[kind](metadata or {}, requirement)
-        except (BadUpdate, RequirementFailed) as error:
-            raise type(error)(f"{kind}: {error.message}") from None
+        except BadUpdate as error:
+            raise BadUpdate(f"{kind}: {error.message}") from None
 
 
 def normalized_requirement(requirement: read.Json) -> read.Json:
@@ -68,23 +69,23 @@ def _parse(number: int, content: object) -> tuple[str, read.Json]:
 
 def _assert_create(metadata: read.Json, _requirement: read.Json) -> None:
     if metadata:
-        raise RequirementFailed("the table exists already")
+        raise _failure("table already exists")
 
 
 def _assert_uuid(name: str) -> Callable[[read.Json, read.Json], None]:
     def check(metadata: read.Json, requirement: read.Json) -> None:
         expected, current = read.field(requirement, "uuid", read.as_text), metadata.get(name)
         if current is None or str(current).lower() != expected.lower():
-            raise RequirementFailed(f"the {name} is {current}, and the commit was made for {expected}")
+            raise _failure(f"UUID does not match: expected {expected}, and it is {current}")
 
     return check
 
 
-def _assert_number(name: str, wanted: str) -> Callable[[read.Json, read.Json], None]:
+def _assert_number(name: str, wanted: str, meaning: str) -> Callable[[read.Json, read.Json], None]:
     def check(metadata: read.Json, requirement: read.Json) -> None:
         expected, current = read.field(requirement, wanted, read.as_int), metadata[name]
         if current != expected:
-            raise RequirementFailed(f"the {name} is {current}, and the commit was made for {expected}")
+            raise _failure(f"{meaning} changed: expected id {expected}, and it is {current}")
 
     return check
 
@@ -94,10 +95,18 @@ def _assert_ref_snapshot_id(metadata: read.Json, requirement: read.Json) -> None
     expected = read.optional_field(requirement, "snapshot-id", read.as_long)
     ref = metadata["refs"].get(name)
     current = ref.get("snapshot-id") if isinstance(ref, Mapping) else None
-    if current != expected:
-        here = "is missing" if current is None else f"leads to snapshot {current}"
-        then = "there was none" if expected is None else f"it led to {expected}"
-        raise RequirementFailed(f"the branch or tag {name} {here}, and {then} when the commit was made")
+    if current == expected:
+        return
+    kind = ref.get("type", "branch") if isinstance(ref, Mapping) else "branch or tag"
+    if expected is None:
+        raise _failure(f"{kind} {name} was created concurrently: it is at {current}")
+    if current is None:
+        raise _failure(f"{kind} {name} is missing, expected {expected}")
+    raise _failure(f"{kind} {name} has changed: expected id {expected}, and it is {current}")
+
+
+def _failure(message: str) -> RequirementFailed:
+    return RequirementFailed(f"Requirement failed: {message}")
 
 
 _REQUIREMENTS: Mapping[str, Callable[[read.Json, read.Json], None]] = {
@@ -105,9 +114,15 @@ _REQUIREMENTS: Mapping[str, Callable[[read.Json, read.Json], None]] = {
     _VIEW_UUID: _assert_uuid("view-uuid"),
     "assert-table-uuid": _assert_uuid("table-uuid"),
     "assert-ref-snapshot-id": _assert_ref_snapshot_id,
-    "assert-last-assigned-field-id": _assert_number("last-column-id", "last-assigned-field-id"),
-    "assert-current-schema-id": _assert_number("current-schema-id", "current-schema-id"),
-    "assert-last-assigned-partition-id": _assert_number("last-partition-id", "last-assigned-partition-id"),
-    "assert-default-spec-id": _assert_number("default-spec-id", "default-spec-id"),
-    "assert-default-sort-order-id": _assert_number("default-sort-order-id", "default-sort-order-id"),
+    "assert-last-assigned-field-id": _assert_number(
+        "last-column-id", "last-assigned-field-id", "last assigned field id"
+    ),
+    "assert-current-schema-id": _assert_number("current-schema-id", "current-schema-id", "current schema"),
+    "assert-last-assigned-partition-id": _assert_number(
+        "last-partition-id", "last-assigned-partition-id", "last assigned partition id"
+    ),
+    "assert-default-spec-id": _assert_number("default-spec-id", "default-spec-id", "default partition spec"),
+    "assert-default-sort-order-id": _assert_number(
+        "default-sort-order-id", "default-sort-order-id", "default sort order"
+    ),
 }

@@ -12,11 +12,8 @@ from sterna.config.near_places import Places, accepted_folders, region_places
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import SOURCE_BRANCH, is_inside
 from sterna.errors import (
-    AlreadyExists,
     BadUpdate,
     ForeignFile,
-    NoSuchNamespace,
-    NoSuchTable,
     RequirementFailed,
     TableError,
 )
@@ -24,6 +21,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import main_metadata
 from sterna.serving.rest_catalog.client_files import write_roots
 from sterna.serving.rest_catalog.metadata_updates import apply_table_updates, new_table_metadata
+from sterna.serving.rest_catalog.name_errors import missing_namespace, taken_name
 from sterna.serving.rest_catalog.overlay import strip_overlay
 from sterna.serving.rest_catalog.requirements import check_requirements
 from sterna.serving.rest_catalog.rules import (
@@ -95,7 +93,7 @@ def read_table(context: RegionContext, key: Key, content: Content | None) -> Mai
     if content is None:
         return None
     if content.kind != ICEBERG_TABLE or not content.metadata_location:
-        raise AlreadyExists(f"it is no table but {content.kind}", table=key_name(key))
+        raise taken_name(content.kind, key)
     return MainTable(content, main_metadata.read_metadata(context, content.metadata_location))
 
 
@@ -220,7 +218,7 @@ def _require_namespace(context: RegionContext, namespace: Key) -> None:
     is_empty = head == context.primary.no_ancestor()
     content = None if is_empty else context.primary.contents(SOURCE_BRANCH, head, [namespace]).get(namespace)
     if content is None or content.kind != NAMESPACE:
-        raise NoSuchNamespace("there is no such namespace", table=key_name(namespace))
+        raise missing_namespace(namespace)
 
 
 def _require_own_locations(
@@ -349,8 +347,3 @@ def _content_uri(context: RegionContext, uri: Any) -> str | None:
         return context.mapping.content_uri(uri) if isinstance(uri, str) else None
     except TableError:
         return None
-
-
-def missing_table(key: Key) -> NoSuchTable:
-    """Return the error for a table that `main` hasn't got."""
-    return NoSuchTable("there is no such table", table=key_name(key))

@@ -15,6 +15,7 @@ def test_a_change_is_shown_until_the_branch_has_it() -> None:
     recent.record({KEY: (V1, V2)})
     assert recent.content(KEY, V1) == V2.with_id(None)
     assert recent.content(KEY, V2) == V2
+    recent.discard_published(recent.count)
     assert recent.content(KEY, V1) == V1  # it was forgotten: the branch was put back by an operator
 
 
@@ -23,6 +24,19 @@ def test_a_sync_that_was_under_way_doesnt_take_a_later_change_away() -> None:
     recent.record({KEY: (V1, V2)})
     recent.record({KEY: (recent.content(KEY, V1), V3)})
     assert recent.content(KEY, V2) == V3.with_id(None)  # what the sync published was the first change alone
+
+
+def test_what_is_dropped_before_a_sync_has_published_it_stays_away() -> None:
+    recent = RecentChanges()
+    recent.record({KEY: (None, V1)})
+    before = recent.count
+    recent.record({KEY: (recent.content(KEY, None), None)})
+    assert recent.content(KEY, None) is None
+    assert recent.content(KEY, V1) is None  # a sync that began in between has published it
+    recent.discard_published(before)
+    assert recent.content(KEY, V1) is None
+    recent.discard_published(recent.count)
+    assert recent.content(KEY, V1) == V1  # others have made it again
 
 
 def test_what_others_committed_afterwards_is_shown_once_the_branch_has_it() -> None:

@@ -81,7 +81,14 @@ class BackgroundSync:
                     return
 
     def _sync(self) -> None:
-        context, count = self._region(), self._recent.count
+        count = self._recent.count
+        try:
+            self._sync_since(count)
+        finally:
+            self._recent.discard_published(count)
+
+    def _sync_since(self, count: int) -> None:
+        context = self._region()
         for _ in range(_MAX_PLANS):
             report = self._sync_once(context)
             if report is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sterna.catalog.model import Content, Key
 
@@ -23,11 +23,13 @@ class _Change:
         superseded: the documents of earlier contents, which the branch may show until a sync has published this one;
             None among them: nothing under the key.
         number: counts changes, in their order.
+        is_published: the branch has shown it.
     """
 
     content: Content | None
     superseded: _Superseded
     number: int
+    is_published: bool = False
 
 
 class RecentChanges:
@@ -64,10 +66,14 @@ class RecentChanges:
             change = self._changes.get(key)
             if change is None:
                 return shown
-            if _document(shown) not in change.superseded:
-                del self._changes[key]  # a sync has published this one, or a later one
-                return shown
-            return change.content
+            if _document(shown) in change.superseded:
+                return change.content
+            if _document(shown) == _document(change.content):
+                # A sync that began before the change may still publish what it took the place of.
+                self._changes[key] = replace(change, is_published=True)
+            else:
+                del self._changes[key]  # a sync has published a later one
+            return shown
 
     def entries(self, shown: Mapping[Key, Content]) -> Mapping[Key, Content]:
         """Return all that a client is to see, for listings.
@@ -103,6 +109,17 @@ class RecentChanges:
         """
         with self._lock:
             done = [key for key, change in self._changes.items() if change.number <= count and key not in held]
+            for key in done:
+                del self._changes[key]
+
+    def discard_published(self, count: int) -> None:
+        """Forget what the branch has shown: a sync has ended, well or not, that began after it was recorded.
+
+        Args:
+            count: as it was when the sync began.
+        """
+        with self._lock:
+            done = [key for key, change in self._changes.items() if change.number <= count and change.is_published]
             for key in done:
                 del self._changes[key]
 

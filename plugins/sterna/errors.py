@@ -577,6 +577,13 @@ class NoSuchNamespace(RestCatalogError, exit_code=ExitCode.INPUT):
     wire_type = "NoSuchNamespaceException"
 
 
+class NoSuchVersion(RestCatalogError, exit_code=ExitCode.INPUT):
+    """A region has no commit of its replica for a commit or time of `main`, or no longer all of its files."""
+
+    status = 404
+    wire_type = "NoSuchWarehouseException"
+
+
 class AlreadyExists(RestCatalogError, exit_code=ExitCode.INPUT):
     """A table, view or namespace has the name already."""
 

@@ -33,9 +33,29 @@ class Address:
     url: str
     world: World
 
-    def pyiceberg(self) -> RestCatalog:
+    def pyiceberg(self, warehouse: str = "") -> RestCatalog:
         """Return the address as PyIceberg's catalog."""
-        return RestCatalog("eu", uri=self.url, **pyiceberg_properties(self.world.stage.endpoints["eu"]))
+        settings = pyiceberg_properties(self.world.stage.endpoints["eu"])
+        return RestCatalog("eu", uri=self.url, **settings, **({"warehouse": warehouse} if warehouse else {}))
+
+    def add_to_spark(self, name: str, warehouse: str = "") -> None:
+        """Have the session's Spark see the address as a catalog, whose name it hasn't used before."""
+        endpoint, catalog = self.world.stage.endpoints["eu"], f"spark.sql.catalog.{name}"
+        settings = {
+            "": "org.apache.iceberg.spark.SparkCatalog",
+            ".type": "rest",
+            ".uri": self.url,
+            ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            ".s3.endpoint": endpoint.url,
+            ".s3.path-style-access": "true",
+            ".s3.access-key-id": endpoint.access_key,
+            ".s3.secret-access-key": endpoint.secret_key,
+            ".client.region": endpoint.region,
+            ".cache-enabled": "false",
+            **({".warehouse": warehouse} if warehouse else {}),
+        }
+        for key, value in settings.items():
+            self.world.spark.conf.set(f"{catalog}{key}", value)
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """Ask the address itself."""
@@ -54,7 +74,7 @@ def address(world: World) -> Iterator[Address]:
         thread.start()
         try:
             opened = Address(_url(server), world)
-            _add_to_spark(opened)
+            opened.add_to_spark(SPARK_CATALOG)
             yield opened
         finally:
             server.should_exit = True
@@ -66,21 +86,3 @@ def _url(server: GatewayServer) -> str:
     while not server.started and time.monotonic() < deadline:
         time.sleep(0.02)
     return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-
-
-def _add_to_spark(address: Address) -> None:
-    endpoint, catalog = address.world.stage.endpoints["eu"], f"spark.sql.catalog.{SPARK_CATALOG}"
-    settings = {
-        "": "org.apache.iceberg.spark.SparkCatalog",
-        ".type": "rest",
-        ".uri": address.url,
-        ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        ".s3.endpoint": endpoint.url,
-        ".s3.path-style-access": "true",
-        ".s3.access-key-id": endpoint.access_key,
-        ".s3.secret-access-key": endpoint.secret_key,
-        ".client.region": endpoint.region,
-        ".cache-enabled": "false",
-    }
-    for name, value in settings.items():
-        address.world.spark.conf.set(f"{catalog}{name}", value)

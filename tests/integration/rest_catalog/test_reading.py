@@ -85,6 +85,27 @@ def test_time_travel_by_snapshot_time_branch_and_tag(address: Address, ns: str) 
     assert count(f"rest_eu.{table} TIMESTAMP AS OF '{moment}'") == 60
 
 
+def test_engines_read_all_tables_as_of_a_commit_or_time_of_main(address: Address, ns: str) -> None:
+    world = address.world
+    table = make(world, "then", 2)
+    world.sync()
+    main = world.catalog.reference("main").hash
+    before = ask(world.spark, f"rest_eu.{table}").rows
+    moment = next(iter(world.catalog.history(f"main@{main}", operations=False))).commit_time
+    world.sql(f"INSERT INTO main_us.{table} VALUES (500, 'later')")
+    world.sql(f"ALTER TABLE main_us.{table} DROP COLUMN name")
+    world.sync()
+    for name, version in (("by_hash", f"main@{main}"), ("by_time", f"main@{moment.isoformat()}")):
+        address.add_to_spark(f"then_{name}", version)
+        with world.dark("us"):
+            served = ask(world.spark, f"then_{name}.{table}")
+            assert served.rows == before
+            assert ask_pyiceberg(address.pyiceberg(version).load_table(table)) == data_rows(served)
+    with pytest.raises(Exception, match="read alone"):
+        address.pyiceberg(f"main@{main}").drop_table(table)
+    assert len(ask(world.spark, f"rest_eu.{table}").rows) == len(before) + 1
+
+
 def test_a_client_that_wants_refs_alone_gets_those_snapshots(address: Address, ns: str) -> None:
     world = address.world
     table = make(world, "refs", 2)

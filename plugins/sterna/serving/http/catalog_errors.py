@@ -9,7 +9,7 @@ import logging
 
 from starlette.responses import JSONResponse
 
-from sterna.errors import Remedy, RestCatalogError, SternaError, StoreError, TableError
+from sterna.errors import NotYetHere, Remedy, RestCatalogError, SternaError, StoreError, TableError
 from sterna.serving.http.errors import RequestError
 from sterna.serving.http.logs import FIELDS
 
@@ -63,6 +63,8 @@ def failure_response(error: Exception, request_id: str) -> JSONResponse:
             return error_response(error)
         case RestCatalogError():
             return _response(error.status, error.wire_type, str(error))
+        case NotYetHere():
+            return _response(503, _TYPES[503], str(error), {"Retry-After": "2"})
     log.warning("a request of the catalog failed", exc_info=error, extra={FIELDS: {"request_id": request_id}})
     if isinstance(error, SternaError) and error.remedy is Remedy.RETRY:
         message = "the region's catalog or store does not answer, or not in time"

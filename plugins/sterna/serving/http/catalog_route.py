@@ -21,7 +21,11 @@ class CatalogRoute(APIRoute):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Return whether the route is meant, and what the endpoint gets."""
         raw_path = scope.get("raw_path")
-        return super().matches({**scope, "path": raw_path.decode("latin-1")} if raw_path else scope)
+        if not raw_path:
+            return super().matches(scope)
+        # Some clients encode the prefix that they were configured with, though nothing in it has to be.
+        path = raw_path.decode("latin-1").replace("/v1/main%40", "/v1/main@", 1)
+        return super().matches({**scope, "path": path})
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return what answers a request."""

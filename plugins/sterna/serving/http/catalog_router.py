@@ -1,20 +1,23 @@
 """The Iceberg REST catalog in the gateway: `/v1/config`, and `/v1/…` with the region as prefix or without one.
 
+With the prefix `main@<hash>` or `main@<time>` it is read as of a commit of `main`, and not written.
+
 Source: the Iceberg REST Catalog specification, 1.12 (open-api/rest-catalog-open-api.yaml).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from sterna.catalog.model import Key
-from sterna.errors import BadUpdate
+from sterna.errors import BadUpdate, Forbidden
 from sterna.serving.http.catalog_route import CatalogRoute
 from sterna.serving.http.catalog_write_routes import CatalogWriteRoutes
 from sterna.serving.http.context import Gateway
@@ -24,6 +27,7 @@ from sterna.serving.rest_catalog.byte_cache import ServedBody
 from sterna.serving.rest_catalog.model import SnapshotMode
 from sterna.serving.rest_catalog.names import parse_identifier, parse_namespace_segment, parse_parents
 from sterna.serving.rest_catalog.pages import PageRequest, parse_page
+from sterna.serving.rest_catalog.past_versions import PAST_PREFIX
 from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
 from sterna.serving.rest_catalog.replays import KEY_LIFETIME_ISO
 from sterna.serving.rest_catalog.write_service import CatalogWriteService
@@ -33,8 +37,10 @@ _NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
 _TABLES, _VIEWS = f"{_NAMESPACE}/tables", f"{_NAMESPACE}/views"
 _TABLE, _VIEW = f"{_TABLES}/{{table}}", f"{_VIEWS}/{{view}}"
 _METRICS = f"{_TABLE}/metrics"
+_PAST = f"/{PAST_PREFIX}{{version}}"
 _MAX_REPORT_BYTES = 1024 * 1024  # of metrics, which are read and thrown away
 _NO_STORE = {"Cache-Control": "no-store"}
+T = TypeVar("T")
 
 
 class CatalogRouter:
@@ -56,6 +62,7 @@ class CatalogRouter:
         self.router = APIRouter(tags=["catalog"], route_class=CatalogRoute)
         self.endpoints: list[str] = []
         """What is there, as the specification names it; `/v1/config` itself is not listed."""
+        self._past_endpoints: list[str] = []
         self.router.get("/v1/config", include_in_schema=False)(self.config)
         self._add("GET", _NAMESPACES, self.list_namespaces)
         self._add("GET", _NAMESPACE, self.load_namespace)
@@ -69,79 +76,125 @@ class CatalogRouter:
         self._add("POST", _METRICS, self.report_metrics)
         self._writes = writes is not None
         if writes is not None:
-            CatalogWriteRoutes(gateway, writes).add_to(self._add)
+            CatalogWriteRoutes(gateway, writes).add_to(self._add_write)
 
     def _add(self, method: str, path: str, endpoint: Callable[..., Any]) -> None:
-        """Serve a route, with the region as prefix and without one, and list it."""
-        for prefix in ("", f"/{self._region}"):
+        """Serve a route that reads, with the region or a version of `main` as prefix or without one, and list it."""
+        self._serve(method, path, endpoint, ("", f"/{self._region}", _PAST))
+        self.endpoints.append(f"{method} {path}")
+        self._past_endpoints.append(f"{method} {path}")
+
+    def _add_write(self, method: str, path: str, endpoint: Callable[..., Any]) -> None:
+        """Serve a route that writes, with the region as prefix or without one, and list it."""
+        self._serve(method, path, endpoint, ("", f"/{self._region}"))
+        self._serve(method, path, self.refuse_write, (_PAST,))
+        self.endpoints.append(f"{method} {path}")
+
+    def _serve(self, method: str, path: str, endpoint: Callable[..., Any], prefixes: Sequence[str]) -> None:
+        for prefix in prefixes:
             own_path = path.replace("/{prefix}", prefix)
             self.router.add_api_route(own_path, endpoint, methods=[method], include_in_schema=False)
-        self.endpoints.append(f"{method} {path}")
 
     async def config(self, request: Request) -> Response:
         """Return what clients are configured with, and which routes there are."""
         await self._gateway.require_reader(request)
+        warehouse = request.query_params.get("warehouse", "")
+        if warehouse.startswith(PAST_PREFIX):
+            version = warehouse.removeprefix(PAST_PREFIX)
+            # The commit itself, so that all that a client reads is of one, however long it goes on.
+            main_hash = await run_in_threadpool(self._catalog.past_versions.main_hash, version)
+            return _json(self._catalog.config(self._past_endpoints, f"{PAST_PREFIX}{main_hash}"))
         body = self._catalog.config(self.endpoints)
         if self._writes:
             body["idempotency-key-lifetime"] = KEY_LIFETIME_ISO
-        return JSONResponse(body, headers=_NO_STORE)
+        return _json(body)
+
+    async def refuse_write(self, request: Request) -> Response:
+        """Refuse a change of what the lakehouse was.
+
+        Raises:
+            Forbidden: always.
+        """
+        await self._gateway.require_reader(request)
+        raise Forbidden("what was at a commit or time is read alone: write without its prefix")
 
     async def list_namespaces(self, request: Request) -> Response:
         """Return the namespaces directly in another one, or at the top."""
-        readable = await self._readable(request)
-        parents = parse_parents(request.query_params.get("parent", ""))
-        return await self._answer(self._catalog.list_namespaces, readable, parents, _page(request))
+
+        def read(catalog: ReplicaCatalog, readable: Readable) -> dict[str, Any]:
+            parents = parse_parents(request.query_params.get("parent", ""))
+            return catalog.list_namespaces(readable, parents, _page(request))
+
+        return _json(await self._read(request, read))
 
     async def load_namespace(self, request: Request) -> Response:
         """Return a namespace and its properties."""
-        return await self._answer(self._catalog.load_namespace, await self._readable(request), _namespace(request))
+        return _json(
+            await self._read(request, lambda catalog, readable: catalog.load_namespace(readable, _namespace(request)))
+        )
 
     async def namespace_exists(self, request: Request) -> Response:
         """Return whether there is a namespace."""
-        readable = await self._readable(request)
-        await run_in_threadpool(self._catalog.load_namespace, readable, _namespace(request))
+        await self.load_namespace(request)
         return Response(status_code=204)
 
     async def list_tables(self, request: Request) -> Response:
         """Return the tables in a namespace."""
-        readable = await self._readable(request)
-        return await self._answer(self._catalog.list_tables, readable, _namespace(request), _page(request))
+
+        def read(catalog: ReplicaCatalog, readable: Readable) -> dict[str, Any]:
+            return catalog.list_tables(readable, _namespace(request), _page(request))
+
+        return _json(await self._read(request, read))
 
     async def list_views(self, request: Request) -> Response:
         """Return the views in a namespace."""
-        readable = await self._readable(request)
-        return await self._answer(self._catalog.list_views, readable, _namespace(request), _page(request))
+
+        def read(catalog: ReplicaCatalog, readable: Readable) -> dict[str, Any]:
+            return catalog.list_views(readable, _namespace(request), _page(request))
+
+        return _json(await self._read(request, read))
 
     async def load_table(self, request: Request) -> Response:
         """Return a table, or 304 where the client has it already."""
-        readable, key, mode = await self._readable(request), _table(request), _snapshot_mode(request)
-        return _loaded(request, await run_in_threadpool(self._catalog.load_table, readable, key, mode))
+
+        def read(catalog: ReplicaCatalog, readable: Readable) -> ServedBody:
+            return catalog.load_table(readable, _table(request), _snapshot_mode(request))
+
+        return _loaded(request, await self._read(request, read))
 
     async def table_exists(self, request: Request) -> Response:
         """Return whether there is a table."""
-        await run_in_threadpool(self._catalog.require_table, await self._readable(request), _table(request))
+        await self._read(request, lambda catalog, readable: catalog.require_table(readable, _table(request)))
         return Response(status_code=204)
 
     async def load_view(self, request: Request) -> Response:
         """Return a view."""
-        readable, key = await self._readable(request), _view(request)
-        return _loaded(request, await run_in_threadpool(self._catalog.load_view, readable, key))
+        body = await self._read(request, lambda catalog, readable: catalog.load_view(readable, _view(request)))
+        return _loaded(request, body)
 
     async def view_exists(self, request: Request) -> Response:
         """Return whether there is a view."""
-        await run_in_threadpool(self._catalog.require_view, await self._readable(request), _view(request))
+        await self._read(request, lambda catalog, readable: catalog.require_view(readable, _view(request)))
         return Response(status_code=204)
 
     async def report_metrics(self, request: Request) -> Response:
         """Take a report of a scan or commit, and keep nothing of it."""
-        readable, key = await self._readable(request), _table(request)
+        await self._gateway.require_reader(request)
         await self._discard_body(request)
-        await run_in_threadpool(self._catalog.require_table, readable, key)
+        await self._read(request, lambda catalog, readable: catalog.require_table(readable, _table(request)))
         return Response(status_code=204)
 
-    async def _readable(self, request: Request) -> Readable:
+    async def _read(self, request: Request, read: Callable[[ReplicaCatalog, Readable], T]) -> T:
+        """Return what a client of a request reads, of the version that its path names."""
         reader = await self._gateway.require_reader(request)
-        return Readable(self._gateway.audience, reader.roles)
+        readable = Readable(self._gateway.audience, reader.roles)
+        version = request.path_params.get("version")
+
+        def run() -> T:
+            catalog = self._catalog if version is None else self._catalog.as_of(unquote(version))
+            return read(catalog, readable)
+
+        return await run_in_threadpool(run)
 
     async def _discard_body(self, request: Request) -> None:
         size, seconds = 0, self._gateway.options.body_timeout
@@ -155,8 +208,9 @@ class CatalogRouter:
         except TimeoutError:
             raise RequestError(408, f"the body was not here within {seconds:g} s", {"Connection": "close"}) from None
 
-    async def _answer(self, read: Callable[..., dict[str, Any]], *arguments: object) -> Response:
-        return JSONResponse(await run_in_threadpool(read, *arguments), headers=_NO_STORE)
+
+def _json(body: dict[str, Any]) -> Response:
+    return JSONResponse(body, headers=_NO_STORE)
 
 
 def _loaded(request: Request, body: ServedBody) -> Response:

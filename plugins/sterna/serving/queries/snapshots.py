@@ -14,6 +14,7 @@ from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, ReferenceNotFound, SnapshotGone
 from sterna.replication.replica.head import REGION, RUN_ID, Head, newest_commit, read_head
 from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.replica_history import ReplicaHistory
 from sterna.serving.queries.job import PinnedTable
 from sterna.serving.queries.request import CommitPin, SnapshotPin
 
@@ -35,9 +36,8 @@ class SnapshotResolver:
     def __init__(self, context: RegionContext) -> None:
         self._context = context
         self._files: OrderedDict[str, _SnapshotIds] = OrderedDict()
-        self._recent_commits: list[Commit] = []  # newest first
+        self._commits = ReplicaHistory(context, lambda commit: commit, operations=True, max_commits=_MAX_OLDER_COMMITS)
         self._lock = threading.Lock()
-        self._commits_lock = threading.Lock()
 
     def resolve(self, tables: tuple[Key, ...], pin: SnapshotPin | CommitPin) -> tuple[PinnedTable, ...]:
         """Return the tables as a pin shows them.
@@ -119,7 +119,7 @@ class SnapshotResolver:
         """Return what an older commit of the replica branch held under a key, if it shows a snapshot."""
         puts = [
             put.content
-            for commit in self._read_commits(head)
+            for commit in self._commits.read(head.hash)
             for put in commit.puts
             if put.key == key and content_metadata_uri(put.content)
         ]
@@ -131,20 +131,6 @@ class SnapshotResolver:
             except ObjectMissing:  # cleaned up by now
                 continue
         return None
-
-    def _read_commits(self, head: Head) -> list[Commit]:
-        """Return the newest commits of the replica branch; reads those that are new since the last time."""
-        with self._commits_lock:
-            newest = self._recent_commits[0].hash if self._recent_commits else None
-            if newest == head.hash:
-                return self._recent_commits
-            branch = f"{self._context.region.replica_branch}@{head.hash}"
-            commits = list(
-                islice(self._context.catalog.history(branch, operations=True, until=newest), _MAX_OLDER_COMMITS)
-            )
-            is_contiguous = bool(commits) and commits[-1].parent == newest
-            self._recent_commits = (commits + self._recent_commits if is_contiguous else commits)[:_MAX_OLDER_COMMITS]
-            return self._recent_commits
 
     def _is_on_main(self, head: Head, key: Key, snapshot: int) -> bool | None:
         """Return whether `main`, in this region's copy, has a snapshot; None: it has no such table."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, Key, key_name
@@ -16,7 +16,7 @@ from sterna.codec import parse_json
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.sections.catalog import CatalogRegion
 from sterna.config.sections.model import Services
-from sterna.errors import BrokenMetadata, TableError
+from sterna.errors import BrokenMetadata, Forbidden, NoSuchVersion, TableError
 from sterna.iceberg.json_text import read_document
 from sterna.replication.replica.authorization import TableAccess
 from sterna.replication.replica.region import RegionContext
@@ -26,6 +26,7 @@ from sterna.serving.rest_catalog.name_errors import missing_namespace, missing_t
 from sterna.serving.rest_catalog.names import identifier_json
 from sterna.serving.rest_catalog.overlay import served_metadata, served_view_metadata
 from sterna.serving.rest_catalog.pages import PageRequest, take_page
+from sterna.serving.rest_catalog.past_versions import PastVersions
 from sterna.serving.rest_catalog.replica_index import BranchContents, ReplicaIndex, children
 from sterna.serving.rest_catalog.settings import region_settings
 from sterna.storage.objects import Objects
@@ -66,6 +67,8 @@ class ReplicaCatalog:
         index: what the replica branch holds.
         objects: the region's stores.
         cache: bodies of tables and views.
+        past_versions: what the branch held before.
+        fixed: what it held when `main` was at the commit, or the time, that clients read; None: they read its head.
     """
 
     mapping: RegionMapping
@@ -73,14 +76,29 @@ class ReplicaCatalog:
     index: ReplicaIndex
     objects: Objects = field(repr=False)
     cache: ByteCache = field(repr=False)
+    past_versions: PastVersions = field(repr=False)
+    fixed: BranchContents | None = field(default=None, repr=False)
 
-    def config(self, endpoints: Sequence[str]) -> dict[str, Any]:
+    def as_of(self, version: str) -> ReplicaCatalog:
+        """Return the same with what the replica held as of a version of `main`, which is fixed.
+
+        Args:
+            version: the hash of a commit, or a time; see `PastVersions.read`, which raises what this does.
+        """
+        return replace(self, fixed=self.past_versions.read(version))
+
+    def config(self, endpoints: Sequence[str], prefix: str = "") -> dict[str, Any]:
         """Return the CatalogConfig.
 
         Args:
             endpoints: the routes that there are, as the specification names them.
+            prefix: of the paths that the client is to use; "": none.
         """
-        return {"defaults": dict(self.settings.defaults), "overrides": {}, "endpoints": list(endpoints)}
+        overrides = {"prefix": prefix} if prefix else {}
+        return {"defaults": dict(self.settings.defaults), "overrides": overrides, "endpoints": list(endpoints)}
+
+    def _branch(self) -> BranchContents:
+        return self.index.read() if self.fixed is None else self.fixed
 
     def list_namespaces(self, readable: Readable, parents: Sequence[Key], page: PageRequest | None) -> dict[str, Any]:
         """Return the namespaces directly in another one.
@@ -91,7 +109,7 @@ class ReplicaCatalog:
         Raises:
             NoSuchNamespace: there is no such parent.
         """
-        branch = self.index.read()
+        branch = self._branch()
         parent = next((parent for parent in parents if branch.has_namespace(parent)), parents[0])
         if parent:
             _require_namespace(branch, readable, parent)
@@ -105,8 +123,9 @@ class ReplicaCatalog:
         Raises:
             NoSuchNamespace: there is none.
         """
-        branch = self.index.read()
+        branch = self._branch()
         _require_namespace(branch, readable, key)
+        _require_not_held(branch, key)
         content = branch.content(key, NAMESPACE)
         properties = content.payload.get("properties") if content is not None else None
         return {"namespace": list(key), "properties": self._served_properties(properties or {})}
@@ -129,7 +148,7 @@ class ReplicaCatalog:
         Raises:
             NoSuchNamespace: there is none.
         """
-        return _list_identifiers(self.index.read(), readable, namespace, page, lambda branch: branch.tables)
+        return _list_identifiers(self._branch(), readable, namespace, page, lambda branch: branch.tables)
 
     def list_views(self, readable: Readable, namespace: Key, page: PageRequest | None) -> dict[str, Any]:
         """Return the views in a namespace.
@@ -137,7 +156,7 @@ class ReplicaCatalog:
         Raises:
             NoSuchNamespace: there is none.
         """
-        return _list_identifiers(self.index.read(), readable, namespace, page, lambda branch: branch.views)
+        return _list_identifiers(self._branch(), readable, namespace, page, lambda branch: branch.views)
 
     def require_table(self, readable: Readable, key: Key) -> Content:
         """Return what the replica branch holds of a table.
@@ -162,7 +181,11 @@ class ReplicaCatalog:
         return content
 
     def _content(self, readable: Readable, key: Key, kind: str) -> Content | None:
-        content = self.index.read().content(key, kind) if readable.table(key) else None
+        if not readable.table(key):
+            return None
+        branch = self._branch()
+        _require_not_held(branch, key)
+        content = branch.content(key, kind)
         return content if content is not None and content.metadata_location else None
 
     def load_table(self, readable: Readable, key: Key, mode: SnapshotMode = SnapshotMode.ALL) -> ServedBody:
@@ -173,9 +196,11 @@ class ReplicaCatalog:
 
         Raises:
             NoSuchTable: there is none.
+            NoSuchVersion: it is cleaned up by now.
             StoreError, TableError: its metadata.json can't be read.
         """
         uri = str(self.require_table(readable, key).metadata_location)
+        self._require_kept(key, uri)
         return self._served(("table", uri, mode), lambda: self.read_table(uri, mode))
 
     def load_view(self, readable: Readable, key: Key) -> ServedBody:
@@ -183,10 +208,22 @@ class ReplicaCatalog:
 
         Raises:
             NoSuchView: there is none.
+            NoSuchVersion: it is cleaned up by now.
             StoreError, TableError: its metadata.json can't be read.
         """
         uri = str(self.require_view(readable, key).metadata_location)
+        self._require_kept(key, uri)
         return self._served(("view", uri), lambda: self.read_view(uri))
+
+    def _require_kept(self, key: Key, uri: str) -> None:
+        """See that a clean-up hasn't deleted what an earlier version shows: its body may still be in memory.
+
+        Raises:
+            NoSuchVersion: one has.
+            StoreError: the store doesn't answer.
+        """
+        if self.fixed is not None and self.objects.size(uri) is None:
+            raise NoSuchVersion("what the region showed then is cleaned up by now", table=key_name(key), file=uri)
 
     def read_table(self, uri: str, mode: SnapshotMode = SnapshotMode.ALL) -> LoadedTable:
         """Return a table as clients get it, from a metadata.json of the replica.
@@ -246,12 +283,24 @@ def open_replica_catalog(context: RegionContext, services: Services) -> ReplicaC
     region, settings = context.region, region_settings(context.mapping, services)
     index = ReplicaIndex(context.catalog, region.replica_branch)
     objects = Objects(context.mapping, context.secrets, timeout=settings.timeout)
-    return ReplicaCatalog(context.mapping, settings, index, objects, ByteCache(settings.cache))
+    cache, past_versions = ByteCache(settings.cache), PastVersions(context)
+    return ReplicaCatalog(context.mapping, settings, index, objects, cache, past_versions)
 
 
 def _require_namespace(branch: BranchContents, readable: Readable, key: Key) -> None:
     if not branch.has_namespace(key) or not readable.namespace(key):
         raise missing_namespace(key)
+
+
+def _require_not_held(branch: BranchContents, key: Key) -> None:
+    """See that an earlier version has what `main` had then.
+
+    Raises:
+        Forbidden: it was held or in transit, and what the replica had of it is an older commit's.
+    """
+    held = branch.held.get(key_name(key))
+    if held is not None:
+        raise Forbidden(f"at that commit it was {held.state} here: {held.kind}: {held.reason}", table=held.key)
 
 
 def _list_identifiers(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, Key
 from sterna.catalog.reader import CatalogReader
 from sterna.errors import ReferenceNotFound
+from sterna.replication.replica.held import Held
 from sterna.serving.rest_catalog.recent_changes import RecentChanges
 
 
@@ -20,10 +21,13 @@ class BranchContents:
     Args:
         hash: the commit.
         contents: by key.
+        held: by key name, what stayed behind the commit of `main` that the branch is at; empty at its head, where that
+            is what is served.
     """
 
     hash: str
     contents: Mapping[Key, Content]
+    held: Mapping[str, Held] = field(default_factory=dict)
 
     @cached_property
     def tables(self) -> list[Key]:

@@ -124,7 +124,7 @@ def region_places(mapping: Mapping, near_root: str, metadata: AbstractMapping[st
         The places; None for a table that was born in this region, with its location and all of its write paths: it has
         `main`'s own.
     """
-    if all(is_own_place(mapping, place) for place in _written_places(metadata)):
+    if all(is_own_place(mapping, place) for place in written_places(metadata)):
         return None
     return near_places(near_root, folder_uuid(mapping, metadata, "table-uuid"))
 
@@ -144,7 +144,7 @@ def regional_data_path(mapping: Mapping, near_root: str, main_metadata: Abstract
     mapping.locate(str(properties.get(DATA_PATH) or main_metadata["location"]).rstrip("/"))
     places = region_places(mapping, near_root, main_metadata)
     # After a promotion with tables the table's own place is below a replica root, where no writer puts anything.
-    if places is None and any(map(mapping.below_replica_root, _written_places(main_metadata))):
+    if places is None and any(map(mapping.below_replica_root, written_places(main_metadata))):
         places = near_places(near_root, folder_uuid(mapping, main_metadata, "table-uuid"))
     return places.data_path if places is not None else ""
 
@@ -211,7 +211,7 @@ def origin_or_uri(mapping: Mapping, uri: str) -> str:
         return uri
 
 
-def _written_places(metadata: AbstractMapping[str, Any]) -> Iterable[str]:
+def written_places(metadata: AbstractMapping[str, Any]) -> Iterable[str]:
     properties = metadata.get("properties") or {}
     yield str(metadata.get("location", ""))
     yield from (str(properties[path]) for path in WRITE_PATHS if path in properties)

@@ -27,14 +27,18 @@ from sterna.errors import (
     StaleBase,
 )
 from sterna.replication.sync.follow import FollowerLimits
+from sterna.replication.sync.rewrite_metadata import rewrite_options
+from sterna.replication.sync.run import sync
 from sterna.serving.rest_catalog import commit as commit_module
+from sterna.serving.rest_catalog.byte_cache import ByteCache
 from sterna.serving.rest_catalog.commit import commit_tables
 from sterna.serving.rest_catalog.entry_changes import create_table
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit, prepare_commit, read_table
 from tests.support import rest_address
+from tests.support.regions import with_ports
 from tests.support.rest_address import AddressClient, address_of, read_json
-from tests.support.small_world import World, make_world, ruled, run
+from tests.support.small_world import World, here, make_world, quiet, ruled, run
 
 KEY = ("ns", "orders")
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
@@ -451,11 +455,81 @@ def test_files_are_written_where_a_table_may_be(world: World, client: AddressCli
     assert head(world) == committed
 
 
+def test_a_table_that_a_policy_keeps_away_is_none(world: World, client: AddressClient) -> None:
+    append = TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])
+    hidden = address_of(ruled(world, policies=[{"tables": ["ns.*"], "replicate": False}]))
+    committed = head(world)
+    with pytest.raises(NoSuchTable):
+        commit_tables(hidden, [append], Rights())
+    create = TableCommit(KEY, [{"type": "assert-create"}], append.updates)
+    with pytest.raises(Forbidden):
+        commit_tables(hidden, [create], Rights())
+    assert head(world) == committed
+
+
+def test_a_table_whose_localized_files_were_written_again_has_to_be_loaded_again(
+    world: World, client: AddressClient
+) -> None:
+    table = client.load_table(KEY)
+    context = world.context()
+    sync(context, rewrite_options(context, ["ns.orders"], 0), quiet, engine=here)
+    table.append(rows(10))  # the client is refused, and tries again by itself
+    assert len(client.sent) == 2
+    assert ids(client) == [0, 1, 2, 10, 11]
+
+
+def test_metadata_of_main_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = address_of(world)
+    address.cache = ByteCache(1 << 20)
+    objects, read = address.region().objects, list[str]()
+    plain = objects.read
+
+    def record(uri: str, **more: Any) -> bytes:
+        read.append(uri)
+        return plain(uri, **more)
+
+    monkeypatch.setattr(objects, "read", record)
+    uri = world.catalog.contents("main", head(world), [KEY])[KEY].metadata_location or ""
+    client = AddressClient(address)
+    for number in range(2):
+        with pytest.raises(RequirementFailed):
+            commit_tables(
+                client.address, [TableCommit(KEY, [{"type": "assert-table-uuid", "uuid": "u"}], [])], Rights()
+            )
+        assert read.count(uri) == 1, number
+
+
+def test_the_primary_is_looked_up_again_after_a_failure(world: World, client: AddressClient) -> None:
+    address, renewed = client.address, list[str]()
+    address.renew = lambda: renewed.append("again")
+    commit = TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])
+    world.catalog.fail_next(CatalogUnreachable("an old primary"))
+    with pytest.raises(CatalogUnreachable):
+        commit_tables(address, [commit], Rights())
+    assert renewed == ["again"]
+    commit_tables(address, [commit], Rights())
+    assert renewed == ["again"]
+
+
+def test_an_old_primary_that_still_answers_is_left_for_the_new_one(world: World, client: AddressClient) -> None:
+    commit = TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])
+    old = world.catalog.copied()
+    client.load_table(KEY).append(rows(10))
+    synced(client)
+    regions = [with_ports(world.context(), catalog=world.catalog, primary=primary) for primary in (old, world.catalog)]
+    address = client.address
+    address.region, address.renew = lambda: regions[0], lambda: regions.reverse()
+    with pytest.raises(StaleBase):
+        commit_tables(address, [commit], Rights())
+    commit_tables(address, [commit], Rights())
+    assert main_metadata(world)["properties"]["a"] == "1"
+
+
 def prepare(world: World, commit: TableCommit) -> None:
     """Prepare a commit under other rules."""
     address, key = address_of(world), commit.key
     content = world.catalog.contents("main", head(world), [key])[key]
-    table = read_table(address.region(), key, content)
+    table = read_table(address.read_metadata, key, content)
     assert table is not None
     prepare_commit(address.region(), [address.near_root], table, table.content, commit, Rights())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,41 @@ def test_what_isnt_registered(world: World, address: Address, uri: str | None) -
     location = uri and uri.format(world=world.folder)
     with pytest.raises(BadUpdate):
         changes.register_table(address, ("ns",), {"name": "a", "metadata-location": location})
+    assert on_main(world, ("ns", "a")) is None
+
+
+@pytest.mark.parametrize(
+    "field", ["location", "properties", "snapshots", "statistics", "partition-statistics", "metadata-log"]
+)
+def test_metadata_that_names_a_replica_isnt_registered(world: World, address: Address, field: str) -> None:
+    uri = (on_main(world, KEY) or pytest.fail("no table")).metadata_location or ""
+    replica = f"file://{world.folder}/eu/replica/us-lake/orders/x"
+    document = read_json(uri)
+    named = {
+        "location": replica,
+        "properties": {"write.data.path": replica},
+        "snapshots": [{**document["snapshots"][0], "manifest-list": replica}],
+        "statistics": [{"snapshot-id": 1, "statistics-path": replica}],
+        "partition-statistics": [{"snapshot-id": 1, "statistics-path": replica}],
+        "metadata-log": [{"timestamp-ms": 1, "metadata-file": replica}],
+    }
+    register_written(world, address, {**document, field: named[field]}, BadUpdate)
+
+
+def test_a_table_that_is_written_to_where_none_may_be_isnt_registered(world: World, address: Address) -> None:
+    uri = (on_main(world, KEY) or pytest.fail("no table")).metadata_location or ""
+    properties = {"write.data.path": "s3://elsewhere/x"}
+    register_written(world, address, {**read_json(uri), "properties": properties}, BadUpdate)
+    strict = address_of(ruled(world, residency=[{"locations": ["us-lake"], "only": ["us"]}]))
+    register_written(world, strict, read_json(uri), Forbidden)
+
+
+def register_written(world: World, address: Address, document: dict[str, Any], error: type[Exception]) -> None:
+    """Register a metadata.json of one's own, and be refused."""
+    path = world.folder / "us" / "lake" / "orders" / "metadata" / "00007-own.metadata.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(error):
+        changes.register_table(address, ("ns",), {"name": "a", "metadata-location": f"file://{path}"})
     assert on_main(world, ("ns", "a")) is None
 
 

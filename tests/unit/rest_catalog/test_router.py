@@ -265,11 +265,43 @@ def test_rules_and_tokens_hide_tables(world: World) -> None:
         assert get("namespaces/ns/tables/secret", "reader", "finance").status_code == 200
 
 
+def test_a_namespace_in_which_all_is_hidden_is_hidden(world: World) -> None:
+    uri = world.write("t")
+    world.commit(t=uri)
+    names = ["hidden", "closed", "mixed", "empty", "kept"]
+    puts = [Put((name,), namespace_content((name,))) for name in names]
+    tables = [Put((name, "t"), table(uri)) for name in ("hidden", "mixed", "kept")] + [Put(("mixed", "u"), table(uri))]
+    world.catalog.commit("main", world.catalog.reference("main").hash, [*puts, *tables], "write")
+    ruled_world = with_registry(world, policies=[{"tables": ["kept.*"], "replicate": False}])
+    run(ruled_world)
+    issuer = create_token_issuer()
+    readers = [{"tables": ["hidden.t", "closed.*", "mixed.t"], "roles": ["finance"]}]
+    with gateway(
+        ruled_world,  # type: ignore[arg-type]
+        services(world, readers=readers),
+        environment=issuer.nessie_settings(),
+        options=ServeOptions(port=0),
+        only=["catalog"],
+    ) as running:
+
+        def get(path: str, *roles: str) -> httpx.Response:
+            headers = {"Authorization": f"Bearer {issuer.token('who', *roles)}"}
+            return httpx.get(f"{running.url}/v1/{path}", headers=headers)
+
+        assert get("namespaces", "reader").json() == {"namespaces": [["empty"], ["mixed"], ["ns"]]}
+        for name in ("hidden", "closed", "kept"):
+            error(get(f"namespaces/{name}", "reader"), "NoSuchNamespaceException")
+            error(get(f"namespaces/{name}/tables", "reader"), "NoSuchNamespaceException")
+        seen = [["closed"], ["empty"], ["hidden"], ["mixed"], ["ns"]]
+        assert get("namespaces", "reader", "finance").json() == {"namespaces": seen}
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
         ("/v1/config", True),
         ("/v1/eu/namespaces/a", True),
+        ("/v1/main@2026-01-31T12:00:00Z/namespaces/a", True),
         ("/v1/namespaces/a/tables/b", True),
         ("/v1/tables/rename", True),
         ("/v1/tables", False),

@@ -32,6 +32,7 @@ class BackgroundSync:
         region: returns the region, with connections of its own.
         recent: what this process has changed: shown until a sync is done.
         limits: the largest sync that is done here.
+        renew: called after a failure: has `region` look up again which catalog takes commits.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class BackgroundSync:
         region: Callable[[], RegionContext],
         recent: RecentChanges,
         limits: FollowerLimits = FollowerLimits(),  # noqa: B008
+        renew: Callable[[], None] = lambda: None,
     ) -> None:
         self._region = region
         self._recent = recent
         self._limits = limits
+        self._renew = renew
         self._changed = threading.Condition()
         self._requested = self._done = 0
         self._running = False
@@ -70,6 +73,7 @@ class BackgroundSync:
                 self._sync()
             except SternaError as error:
                 log.warning("a sync after a commit failed: %s: %s", type(error).__name__, error)
+                self._renew()
             except Exception:
                 log.exception("a sync after a commit failed unexpectedly")
             log.debug("a sync after a commit took %.2f s", time.monotonic() - started)

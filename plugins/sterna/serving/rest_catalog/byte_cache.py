@@ -1,4 +1,4 @@
-"""What was served before, as bytes: the least recently used goes first, when all together have too many bytes."""
+"""What was served or read before, as bytes: the least recently used goes first, when all have too many bytes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _OVERHEAD_BYTES = 512  # of an entry, beside its body
 
 @dataclass(frozen=True)
 class ServedBody:
-    """The body of an answer.
+    """The body of an answer, or a file that answers are made from.
 
     Args:
         content: its bytes.
-        etag: identifies them, in quotation marks.
+        etag: identifies an answer's, in quotation marks; "": a file's.
     """
 
     content: bytes
-    etag: str
+    etag: str = ""
 
 
 class ByteCache:

@@ -6,15 +6,18 @@ what was committed, or with 500: no client may delete a file that `main` may nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from sterna.catalog.model import Content, Delete, Key, Operation, Put, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import (
     BadUpdate,
+    CatalogError,
     CommitOutcomeUnknown,
     ReferenceNotFound,
     RequirementFailed,
@@ -23,12 +26,14 @@ from sterna.errors import (
 )
 from sterna.replication.replica.commit_access import writer
 from sterna.replication.replica.region import RegionContext
+from sterna.serving.rest_catalog import main_metadata
 from sterna.serving.rest_catalog.answer import localize_entry, stands_for
 from sterna.serving.rest_catalog.background_sync import BackgroundSync
+from sterna.serving.rest_catalog.byte_cache import ByteCache
 from sterna.serving.rest_catalog.name_errors import missing_table
 from sterna.serving.rest_catalog.recent_changes import RecentChanges
 from sterna.serving.rest_catalog.replays import IdempotencyKeys
-from sterna.serving.rest_catalog.rules import Rights
+from sterna.serving.rest_catalog.rules import Rights, is_replicated, require_replicated
 from sterna.serving.rest_catalog.swap import Swap, swap_on_main
 from sterna.serving.rest_catalog.table_commit import (
     MainTable,
@@ -57,6 +62,8 @@ class Address:
         keys: the idempotency keys of commits.
         writing: returns the region as it logs in at the catalog to write `main`; None: as it does otherwise.
         earlier_roots: other locations in which `near` was before, or is for ingestion.
+        renew: has `region` and `writing` look up again which catalog takes commits.
+        cache: metadata files of `main`, which never change; None: each is read every time.
     """
 
     region: Callable[[], RegionContext]
@@ -67,6 +74,12 @@ class Address:
     keys: IdempotencyKeys = field(default_factory=IdempotencyKeys)
     writing: Callable[[], RegionContext] | None = None
     earlier_roots: Sequence[str] = ()
+    renew: Callable[[], None] = lambda: None
+    cache: ByteCache | None = None
+
+    def read_metadata(self, uri: str) -> dict[str, Any]:
+        """Return the JSON of a metadata.json on `main`; errors as `main_metadata.read_metadata` has them."""
+        return main_metadata.read_metadata(self.region(), uri, self.cache)
 
     def shown(self, keys: Collection[Key]) -> dict[Key, Content | None]:
         """Return what clients of this address see under some keys; None: nothing."""
@@ -104,11 +117,22 @@ def read_main(address: Address, keys: Collection[Key], idempotency_key: str = ""
         BadUpdate: that is no such key.
         CatalogError: the catalog can't be read.
     """
-    catalog = address.region().primary
-    head = catalog.reference(SOURCE_BRANCH).hash
-    contents = catalog.contents(SOURCE_BRANCH, head, keys) if head != catalog.no_ancestor() else {}
-    replayed = bool(idempotency_key) and address.keys.has(catalog, head, idempotency_key)
+    with _renewing(address):
+        catalog = address.region().primary
+        head = catalog.reference(SOURCE_BRANCH).hash
+        contents = catalog.contents(SOURCE_BRANCH, head, keys) if head != catalog.no_ancestor() else {}
+        replayed = bool(idempotency_key) and address.keys.has(catalog, head, idempotency_key)
     return MainState(head, {key: contents.get(key) for key in keys}, replayed)
+
+
+@contextmanager
+def _renewing(address: Address) -> Iterator[None]:
+    """Look the primary up again after a failure: it may have been one of the catalog that was the primary before."""
+    try:
+        yield
+    except (CatalogError, CommitOutcomeUnknown):
+        address.renew()
+        raise
 
 
 def commit_tables(
@@ -131,6 +155,8 @@ def commit_tables(
     keys = [commit.key for commit in commits]
     if len(set(keys)) != len(keys):
         raise BadUpdate("a transaction has two commits to one table")
+    for commit in commits:
+        _require_visible(address, commit)
     with address.turns.take(keys):
         main = read_main(address, keys, idempotency_key)
         tables = _read_tables(address, main)
@@ -149,8 +175,21 @@ def commit_tables(
         return carry_out(address, main, puts, message, idempotency_key, is_committed=is_committed)
 
 
+def _require_visible(address: Address, commit: TableCommit) -> None:
+    """See that no policy keeps a table from this region: its clients don't see it, whatever `main` has.
+
+    Raises:
+        Forbidden: it would be a new one.
+        NoSuchTable: it would be changed.
+    """
+    if commit.creates:
+        require_replicated(address.region(), commit.key)
+    elif not is_replicated(address.region(), commit.key):
+        raise missing_table(commit.key)
+
+
 def _read_tables(address: Address, main: MainState) -> dict[Key, MainTable | None]:
-    return {key: read_table(address.region(), key, content) for key, content in main.contents.items()}
+    return {key: read_table(address.read_metadata, key, content) for key, content in main.contents.items()}
 
 
 def _is_committed(address: Address, commits: Sequence[TableCommit], main: MainState) -> bool:
@@ -203,6 +242,7 @@ def require_served_base(address: Address, key: Key, source: Content) -> Content:
         address.sync.wait(address.sync.request(), _SYNC_SECONDS)
         shown = address.shown([key])[key]
     if shown is None or not stands_for(context, key, shown, source):
+        address.renew()  # what was read as `main` may be an old primary's
         raise StaleBase(f"{context.region.name} doesn't serve the table as {SOURCE_BRANCH} has it", table=key_name(key))
     return shown
 
@@ -247,8 +287,9 @@ def carry_out(
     context, shown = address.region(), address.shown(main.contents)
     swap = Swap(main.contents, tuple(operations), message)
     try:
-        catalog = writer((address.writing or address.region)())
-        swap_on_main(catalog, context.region.name, swap, main.head, idempotency_key=idempotency_key)
+        with _renewing(address):
+            catalog = writer((address.writing or address.region)())
+            swap_on_main(catalog, context.region.name, swap, main.head, idempotency_key=idempotency_key)
         return _show(address, _after(main.contents, operations), shown, renamed)
     except StaleBase:
         now = read_main(address, list(main.contents), idempotency_key)

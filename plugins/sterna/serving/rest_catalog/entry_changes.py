@@ -22,6 +22,7 @@ from sterna.catalog.model import (
     key_name,
     namespace_content,
 )
+from sterna.config.near_places import written_places
 from sterna.errors import (
     BadUpdate,
     CatalogRefused,
@@ -48,6 +49,7 @@ from sterna.serving.rest_catalog.new_tables import create_table_metadata
 from sterna.serving.rest_catalog.overlay import overlaid_properties, served_view_metadata
 from sterna.serving.rest_catalog.requirements import check_requirements
 from sterna.serving.rest_catalog.rules import (
+    is_replicated,
     reject_protected_properties,
     reject_protected_updates,
     reject_replica_uris,
@@ -77,6 +79,7 @@ def stage_table(address: Address, namespace: Key, request: Mapping[str, Any]) ->
         BadUpdate, Forbidden: the request can't or mustn't be fulfilled.
     """
     key = _new_key(namespace, request)
+    require_replicated(address.region(), key)
     _require_free(read_main(address, [namespace, key]), namespace, key)
     return _new_table_metadata(address, key, request)
 
@@ -94,6 +97,7 @@ def create_table(address: Address, namespace: Key, request: Mapping[str, Any], i
         CommitOutcomeUnknown: as `carry_out`.
     """
     key = _new_key(namespace, request)
+    require_replicated(address.region(), key)
 
     def write() -> Content:
         metadata = _new_table_metadata(address, key, request)
@@ -122,7 +126,6 @@ def _create(
 
 def _new_table_metadata(address: Address, key: Key, request: Mapping[str, Any]) -> dict[str, Any]:
     context = address.region()
-    require_replicated(context, key)
     properties = _object(request, "properties")
     reject_protected_properties(properties, (), {})
     reject_replica_uris(context.mapping, request)
@@ -179,8 +182,8 @@ def _registered_content(context: RegionContext, key: Key, uri: object) -> Conten
         own_uri = _main_uri(context, uri)
         metadata = main_metadata.read_metadata(context, own_uri)
         main_metadata.address_folder("", metadata)
-        reject_replica_uris(context.mapping, [metadata.get("location"), metadata.get("properties")])
-        require_readable_everywhere(context, key, [str(metadata.get("location")).rstrip("/")])
+        reject_replica_uris(context.mapping, metadata)
+        require_readable_everywhere(context, key, [uri.rstrip("/") for uri in written_places(metadata)])
         content = main_metadata.table_content(metadata, own_uri)
         localize_entry(context, key, content, None)
     except TableError as error:
@@ -296,8 +299,8 @@ def commit_view(
         if main.replayed:
             return committed_entry(committed_entries(address, main), key)
         content = _existing(address, main, ICEBERG_VIEW, key)
-        context, uri = address.region(), content.metadata_location or ""
-        metadata = main_metadata.read_metadata(context, uri)
+        uri = content.metadata_location or ""
+        metadata = address.read_metadata(uri)
         try:
             check_requirements(metadata, requirements)
         except RestCatalogError:
@@ -462,9 +465,8 @@ def _existing(address: Address, main: MainState, kind: str, key: Key) -> Content
     Raises:
         NoSuchTable, NoSuchView: there is none.
     """
-    context, content = address.region(), main.contents[key]
-    is_hidden = bool(context.registry.exclusion_reason(key_name(key), context.region.name))
-    if content is None or content.kind != kind or is_hidden:
+    content = main.contents[key]
+    if content is None or content.kind != kind or not is_replicated(address.region(), key):
         raise _MISSING[kind](key)
     return content
 

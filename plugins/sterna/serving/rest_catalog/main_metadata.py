@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content
 from sterna.config.near_places import address_root
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import BadUpdate, ObjectMissing, SourceGone
 from sterna.replication.replica.region import RegionContext
+from sterna.serving.rest_catalog.byte_cache import ByteCache, ServedBody
 
 if TYPE_CHECKING:
     from sterna.storage.objects import Objects
@@ -26,8 +28,11 @@ _VERSION = re.compile(r"v?(\d{1,9})(?=[-.])")
 _NO_SNAPSHOT = -1
 
 
-def read_metadata(context: RegionContext, uri: str) -> dict[str, Any]:
+def read_metadata(context: RegionContext, uri: str, cache: ByteCache | None = None) -> dict[str, Any]:
     """Return the whole JSON object of a metadata.json, fields that sterna doesn't know included.
+
+    Args:
+        cache: keeps its bytes: such a file never changes.
 
     Raises:
         BrokenMetadata, OverLimit: it is no such file, or too large.
@@ -36,11 +41,14 @@ def read_metadata(context: RegionContext, uri: str) -> dict[str, Any]:
     """
     from sterna.iceberg.json_text import read_document
 
+    kept = cache.get((SOURCE_BRANCH, uri)) if cache is not None else None
     try:
-        data = context.objects.read(uri)
+        data = context.objects.read(uri) if kept is None else kept.content
     except ObjectMissing as error:
         raise SourceGone("a metadata file is gone", file=uri) from error
     document = read_document(data, uri, context.region.limits)
+    if cache is not None and kept is None:
+        cache.put((SOURCE_BRANCH, uri), ServedBody(data))
     return dict(document.values(document.root()))
 
 

@@ -32,6 +32,7 @@ from sterna.serving.rest_catalog.settings import region_settings
 from sterna.storage.objects import Objects
 
 _ETAG_HEX_DIGITS = 32
+_ANY_NAME = "any-table"  # for a rule that covers whatever is in a namespace
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,20 @@ class Readable:
         """Return whether it may see a table or view."""
         return self.access.may_read(key_name(key), self.roles)
 
-    def namespace(self, key: Key) -> bool:
-        """Return whether it may see a namespace."""
+    def namespace(self, key: Key, branch: BranchContents) -> bool:
+        """Return whether it may see a namespace: one that has tables or views shows at least one of them.
+
+        An empty one is shown where a table in it would be.
+
+        Args:
+            branch: what there is.
+        """
         name = key_name(key)
         excluded = self.access.registry.exclusion_reason(name, self.access.region, namespace=True)
-        return not excluded and self.access.rules_allow(name, self.roles)
+        if excluded or not self.access.rules_allow(name, self.roles):
+            return False
+        members = branch.members.get(key) or [(*key, _ANY_NAME)]
+        return any(self.table(member) for member in members)
 
 
 @dataclass(frozen=True)
@@ -113,7 +123,7 @@ class ReplicaCatalog:
         parent = next((parent for parent in parents if branch.has_namespace(parent)), parents[0])
         if parent:
             _require_namespace(branch, readable, parent)
-        keys = [key for key in children(branch.namespaces, parent) if readable.namespace(key)]
+        keys = [key for key in children(branch.namespaces, parent) if readable.namespace(key, branch)]
         chosen, token = take_page(keys, page)
         return _with_token({"namespaces": [list(key) for key in chosen]}, token)
 
@@ -288,7 +298,7 @@ def open_replica_catalog(context: RegionContext, services: Services) -> ReplicaC
 
 
 def _require_namespace(branch: BranchContents, readable: Readable, key: Key) -> None:
-    if not branch.has_namespace(key) or not readable.namespace(key):
+    if not branch.has_namespace(key) or not readable.namespace(key, branch):
         raise missing_namespace(key)
 
 

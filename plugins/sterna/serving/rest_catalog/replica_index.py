@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,6 +53,15 @@ class BranchContents:
     @cached_property
     def _namespace_set(self) -> frozenset[Key]:
         return frozenset(self.namespaces)
+
+    @cached_property
+    def members(self) -> Mapping[Key, list[Key]]:
+        """By namespace, the tables and views in it and in namespaces below it."""
+        members: dict[Key, list[Key]] = defaultdict(list)
+        for key in (*self.tables, *self.views):
+            for depth in range(1, len(key)):
+                members[key[:depth]].append(key)
+        return dict(members)
 
     def content(self, key: Key, kind: str) -> Content | None:
         """Return what is under a key; None where that is nothing, or of another kind."""

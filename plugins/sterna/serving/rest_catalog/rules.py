@@ -151,6 +151,11 @@ def _texts(document: object) -> Iterator[str]:
             yield from _texts(value)
 
 
+def is_replicated(context: RegionContext, key: Key) -> bool:
+    """Return whether policies and residency let this region have a table or view."""
+    return not context.registry.exclusion_reason(key_name(key), context.region.name)
+
+
 def require_replicated(context: RegionContext, key: Key) -> None:
     """See that a policy lets this region have a table or view.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,8 +83,14 @@ class MainTable:
         return self.content.metadata_location or ""
 
 
-def read_table(context: RegionContext, key: Key, content: Content | None) -> MainTable | None:
+def read_table(
+    read_metadata: Callable[[str], Mapping[str, Any]], key: Key, content: Content | None
+) -> MainTable | None:
     """Return a table as `main` has it, None where there is none.
+
+    Args:
+        read_metadata: returns the JSON of a metadata.json.
+        content: the catalog's entry.
 
     Raises:
         AlreadyExists: there is something else under its name.
@@ -94,7 +100,7 @@ def read_table(context: RegionContext, key: Key, content: Content | None) -> Mai
         return None
     if content.kind != ICEBERG_TABLE or not content.metadata_location:
         raise taken_name(content.kind, key)
-    return MainTable(content, main_metadata.read_metadata(context, content.metadata_location))
+    return MainTable(content, read_metadata(content.metadata_location))
 
 
 def is_replay(table: MainTable, commit: TableCommit) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.registry.fingerprint import MetadataVersion
-from sterna.errors import BadUpdate, ForeignFile, StoreUnreachable
+from sterna.errors import BadUpdate, ForeignFile, StaleBase, StoreUnreachable
 from sterna.iceberg.avro.by_field_id import Values
 from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests import fields as ids
@@ -83,7 +83,8 @@ def take_back_snapshot(
     Raises:
         ForeignFile: a file is neither the parent snapshot's nor new in the table's places.
         BadUpdate: a file is missing or broken; or the snapshot, its list or a manifest says what isn't so.
-        StaleBase: `main` lacks the parent snapshot, or this region doesn't serve it.
+        StaleBase: `main` lacks the parent snapshot, or this region doesn't serve it; or the client read localized files
+            that were written again since.
         TableError: the parent's own files are broken, or not what this region serves.
         StoreUnreachable, StoreDenied, ObjectMissing: a file can't be read or written.
     """
@@ -95,7 +96,21 @@ def take_back_snapshot(
     open_source = partial(open_parent, objects, main_metadata, claims.source_id, version)
     with client_fault(claims.manifest_list):
         rows = ManifestListRows(client.read(claims.manifest_list), claims.manifest_list, mapping.region.limits)
-    return _SnapshotWriter(objects, client, parent, open_source, claims, rows, folder.rstrip("/")).write(snapshot)
+    _require_current(mapping, version, (row.manifest.path for row in rows.rows))
+    writer = _SnapshotWriter(objects, client, parent, open_source, claims, rows, folder.rstrip("/"), version)
+    return writer.write(snapshot)
+
+
+def _require_current(mapping: RegionMapping, version: MetadataVersion, uris: Iterable[str]) -> None:
+    """See that a client names no localized file but of the version that is served: it loads the table again then.
+
+    Raises:
+        StaleBase: it read the table before its localized files were written again.
+    """
+    for uri in uris:
+        named = mapping.metadata_version(uri)
+        if named is not None and named != version:
+            raise StaleBase("the table's localized files were written again since the client read it", file=uri)
 
 
 def _open_parent(
@@ -124,6 +139,7 @@ class _SnapshotWriter:
         claims: what the client says of its snapshot.
         client_list: the client's manifest list.
         folder: takes what is written.
+        version: of the localized files that are served.
     """
 
     def __init__(
@@ -135,8 +151,10 @@ class _SnapshotWriter:
         claims: SnapshotClaims,
         client_list: ManifestListRows,
         folder: str,
+        version: MetadataVersion,
     ) -> None:
         self._objects = objects
+        self._version = version
         self._limits = objects.mapping.region.limits
         self._client = client
         self._parent = parent
@@ -166,6 +184,7 @@ class _SnapshotWriter:
         files = NamedFiles()
         for row in rows:
             inspect_manifest(self._client, row, self._claims, self._limits, files)
+        _require_current(self._objects.mapping, self._version, (uri for uri, _ in files.carried))
         self._client.require_present(files.added)
         replaced = [manifest for path, manifest in self._parent.manifests.items() if path not in carried]
         entries = CarriedEntries(self._parent, replaced, files.carried)

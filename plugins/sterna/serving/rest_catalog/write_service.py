@@ -21,6 +21,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import entry_changes
 from sterna.serving.rest_catalog.background_sync import BackgroundSync
 from sterna.serving.rest_catalog.commit import Address, commit_tables, committed_entry
+from sterna.serving.rest_catalog.kept_region import KeptRegion
 from sterna.serving.rest_catalog.metadata_draft import normalized_update
 from sterna.serving.rest_catalog.model import LoadedTable
 from sterna.serving.rest_catalog.names import read_identifier
@@ -182,14 +183,21 @@ def open_write_service(context: RegionContext, catalog: ReplicaCatalog, services
         catalog: the reading side, which shows what this process has changed.
         services: the services file.
     """
-    recent, syncing = catalog.index.recent, context.with_new_connections()
-    sync = BackgroundSync(lambda: syncing, recent)
+    recent, region, syncing = catalog.index.recent, KeptRegion(context), KeptRegion(context.with_new_connections())
+    sync = BackgroundSync(syncing, recent, renew=syncing.renew)
     location = catalog.settings.location
-    address = Address(lambda: context, location, recent, sync)
+    address = Address(region, location, recent, sync, cache=catalog.cache)
     address.earlier_roots = [root for root in near_roots(context.mapping, services) if root != location]
+    kept = [region]
     if credential_id := catalog.settings.catalog_credential_id:
-        writing = with_catalog_credential(context, credential_id)
-        address.writing = lambda: writing
+        address.writing = KeptRegion(with_catalog_credential(context, credential_id))
+        kept.append(address.writing)
+
+    def renew() -> None:
+        for one in kept:
+            one.renew()
+
+    address.renew = renew
     return CatalogWriteService(address, catalog)
 
 

@@ -70,6 +70,10 @@ class ActorsCatalog:
         self._turn.call(f"contents of {ref}")
         return self._catalog.contents(ref, hash, keys)
 
+    def read_current(self, ref: str, keys: Collection[Key]) -> tuple[str, Mapping[Key, Content]]:
+        self._turn.call(f"contents of {ref}")
+        return self._catalog.read_current(ref, keys)
+
     def exists(self, hash: str) -> bool:
         self._turn.call("does a commit exist")
         return self._catalog.exists(hash)

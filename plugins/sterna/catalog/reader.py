@@ -79,6 +79,10 @@ class CatalogReader(Protocol):
         """Return the contents of some keys at a commit; a key that does not exist there is absent."""
         ...
 
+    def read_current(self, ref: str, keys: Collection[Key]) -> tuple[str, Mapping[Key, Content]]:
+        """Return a branch's or tag's commit, and the contents of some keys there, as `contents`: in one round trip."""
+        ...
+
     def exists(self, hash: str) -> bool:
         """Return whether the catalog has a commit."""
         ...

@@ -25,6 +25,16 @@ def test_contents_come_in_bulk_and_missing_keys_are_absent(catalog, branch):
     }
     assert dict(catalog.entries(branch, head)) == contents
     assert catalog.contents(branch, head, []) == {}
+    assert catalog.read_current(branch, [*keys, ("missing",)]) == (head, contents)
+    assert catalog.read_current(branch, []) == (head, {})
+
+
+def test_contents_of_an_empty_branch_and_of_none(catalog, branch):
+    assert catalog.read_current("main", []) == (catalog.reference("main").hash, {})
+    empty = catalog.create_branch(f"{branch}-empty", catalog.no_ancestor())
+    assert catalog.read_current(empty.name, [TABLE]) == (catalog.no_ancestor(), {})
+    with pytest.raises(ReferenceNotFound):
+        catalog.read_current(f"{branch}-none", [TABLE])
 
 
 def test_contents_of_every_kind_and_odd_names_come_back_whole(catalog, branch):

@@ -182,6 +182,10 @@ class InMemoryCatalog:
         stored = self._contents_at(hash)
         return {key: stored[key] for key in keys if key in stored}
 
+    def read_current(self, ref: str, keys: Collection[Key]) -> tuple[str, Mapping[Key, Content]]:
+        hash = self.reference(ref).hash
+        return hash, self.contents(ref, hash, keys)
+
     def commit(
         self,
         branch: str,

@@ -202,13 +202,27 @@ class NessieCatalog:
         wanted = list(keys)
         contents: dict[Key, Content] = {}
         for start in range(0, len(wanted), self._page_size):
-            requested = [_wire_key(key) for key in wanted[start : start + self._page_size]]
-            response = self._http.read(f"trees/{_path(ref, hash)}/contents", body={"requestedKeys": requested})
-            contents |= self._decode(
-                lambda body: {_parse_key(wire["key"]): Content.of(wire["content"]) for wire in body["contents"]},
-                response,
-            )
+            contents |= self._contents_page(_path(ref, hash), wanted[start : start + self._page_size])[1]
         return contents
+
+    def read_current(self, ref: str, keys: Collection[Key]) -> tuple[str, Mapping[Key, Content]]:
+        """See `Catalog.read_current`."""
+        wanted = list(keys)
+        if not wanted:
+            return self.reference(ref).hash, {}
+        hash, contents = self._contents_page(_path(ref), wanted[: self._page_size])
+        return hash, {**contents, **self.contents(ref, hash, wanted[self._page_size :])}
+
+    def _contents_page(self, path: str, keys: Sequence[Key]) -> tuple[str, dict[Key, Content]]:
+        """Return the commit that was read, and which of some keys it has."""
+        body = {"requestedKeys": [_wire_key(key) for key in keys]}
+        return self._decode(
+            lambda body: (
+                str(body["effectiveReference"]["hash"]),
+                {_parse_key(wire["key"]): Content.of(wire["content"]) for wire in body["contents"]},
+            ),
+            self._http.read(f"trees/{path}/contents", body=body),
+        )
 
     def commit(
         self,

@@ -86,7 +86,7 @@ class Address:
         context = self.region()
         catalog, branch = context.catalog, context.region.replica_branch
         try:
-            contents = catalog.contents(branch, catalog.reference(branch).hash, keys)
+            _, contents = catalog.read_current(branch, keys)
         except ReferenceNotFound:  # the region's first sync makes it
             contents = {}
         return {key: self.recent.content(key, contents.get(key)) for key in keys}
@@ -119,8 +119,7 @@ def read_main(address: Address, keys: Collection[Key], idempotency_key: str = ""
     """
     with _renewing(address):
         catalog = address.region().primary
-        head = catalog.reference(SOURCE_BRANCH).hash
-        contents = catalog.contents(SOURCE_BRANCH, head, keys) if head != catalog.no_ancestor() else {}
+        head, contents = catalog.read_current(SOURCE_BRANCH, keys)
         replayed = bool(idempotency_key) and address.keys.has(catalog, head, idempotency_key)
     return MainState(head, {key: contents.get(key) for key in keys}, replayed)
 

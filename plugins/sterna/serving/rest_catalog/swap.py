@@ -106,8 +106,7 @@ def _head_after_conflict(catalog: CatalogWriter, swap: Swap) -> str:
     Raises:
         StaleBase: one of them is not.
     """
-    head = catalog.reference(SOURCE_BRANCH).hash
-    contents = catalog.contents(SOURCE_BRANCH, head, list(swap.expected))
+    head, contents = catalog.read_current(SOURCE_BRANCH, list(swap.expected))
     changed = next((key for key, expected in swap.expected.items() if contents.get(key) != expected), None)
     if changed is not None:
         raise StaleBase("another commit to the table came first", table=key_name(changed))

@@ -220,9 +220,7 @@ def _require_namespace(context: RegionContext, namespace: Key) -> None:
     """
     if not namespace:
         return
-    head = context.primary.reference(SOURCE_BRANCH).hash
-    is_empty = head == context.primary.no_ancestor()
-    content = None if is_empty else context.primary.contents(SOURCE_BRANCH, head, [namespace]).get(namespace)
+    content = context.primary.read_current(SOURCE_BRANCH, [namespace])[1].get(namespace)
     if content is None or content.kind != NAMESPACE:
         raise missing_namespace(namespace)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sterna.errors import StaleBase
+from sterna.errors import BadUpdate, RequirementFailed, StaleBase
 from sterna.serving.rest_catalog.turns import Turns
 
 A, B = ("ns", "a"), ("ns", "b")
@@ -54,4 +55,66 @@ def test_who_waits_for_too_long_is_refused_and_leaves_the_queue() -> None:
             pass
         assert turns.waiting(A) == 1
     with turns.take([A]):
+        pass
+
+
+def refuse(turns: Turns, snapshot_id: int, error: type[Exception] = RequirementFailed) -> None:
+    """Let a commit have its turn, and be refused."""
+    with pytest.raises(error), turns.take([A], frozenset({snapshot_id})):
+        raise error("it came too late")
+
+
+@pytest.mark.parametrize("error", [RequirementFailed, StaleBase])
+def test_a_refused_commit_has_the_next_turn(error: type[Exception]) -> None:
+    turns, order = Turns(reserved=60), list[int]()
+
+    def work(number: int) -> None:
+        with turns.take([A], frozenset({number})):
+            order.append(number)
+
+    refuse(turns, 1, error)
+    others = [threading.Thread(target=work, args=(number,)) for number in (2, 3)]
+    for number, thread in enumerate(others):
+        thread.start()
+        while turns.waiting(A) < number + 1:
+            time.sleep(0.001)
+    with turns.take([B], frozenset({9})):  # another table has turns of its own
+        pass
+    refuse(turns, 1, error)  # another region's commit came first once more
+    assert order == []
+    work(1)
+    for thread in others:
+        thread.join(60)
+    assert order == [1, 2, 3] and turns.waiting(A) == 0
+
+
+def test_a_turn_that_nobody_takes_runs_out_and_the_next_refusal_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    turns = Turns(timeout=0, reserved=60)
+    refuse(turns, 1)
+    with pytest.raises(StaleBase, match="take too long"), turns.take([A], frozenset({2})):
+        pass
+    now[0] += 61
+    refuse(turns, 2)
+    with turns.take([A], frozenset({3})):
+        pass
+    refuse(turns, 4)
+    with pytest.raises(StaleBase, match="take too long"), turns.take([A], frozenset({5})):
+        pass
+
+
+@pytest.mark.parametrize("error", [BadUpdate, OSError])
+def test_only_a_commit_that_is_tried_again_keeps_its_turn(error: type[Exception]) -> None:
+    turns = Turns(timeout=0, reserved=60)
+    refuse(turns, 1, error)
+    with turns.take([A], frozenset({2})):
+        pass
+    with pytest.raises(StaleBase), turns.take([A]):  # it adds no snapshot: who comes again can't be found out
+        raise StaleBase("too late")
+    with turns.take([A], frozenset({2})):
+        pass
+    for _ in range(5):  # its client has given up
+        refuse(turns, 3)
+    with turns.take([A], frozenset({2})):
         pass

@@ -156,7 +156,8 @@ def commit_tables(
         raise BadUpdate("a transaction has two commits to one table")
     for commit in commits:
         _require_visible(address, commit)
-    with address.turns.take(keys):
+    snapshot_ids = frozenset(snapshot_id for commit in commits for snapshot_id in commit.snapshot_ids)
+    with address.turns.take(keys, snapshot_ids):
         main = read_main(address, keys, idempotency_key)
         tables = _read_tables(address, main)
         if main.replayed or _all_replayed(commits, tables):

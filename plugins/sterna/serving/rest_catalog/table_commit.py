@@ -64,6 +64,13 @@ class TableCommit:
         """Whether an update adds a snapshot."""
         return any(_added_snapshot(update) is not None for update in self.updates)
 
+    @property
+    def snapshot_ids(self) -> frozenset[int]:
+        """The ids of the snapshots that it adds."""
+        added = (_added_snapshot(update) for update in self.updates)
+        ids = (snapshot.get("snapshot-id") for snapshot in added if snapshot is not None)
+        return frozenset(snapshot_id for snapshot_id in ids if type(snapshot_id) is int)
+
 
 @dataclass(frozen=True)
 class MainTable:

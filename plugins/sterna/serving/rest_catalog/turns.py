@@ -2,6 +2,11 @@
 
 Two that were made for the same version of a table can't both be committed: the later one is refused before it writes
 anything, and none is overtaken for ever.
+
+A refused commit comes again: its client loads the table, and writes a list for the version that it finds. Until then
+the turn stays its own for a moment, so that commits of this region don't overtake it again and again: those of other
+regions may still be first. A commit is recognized by the ids of the snapshots that it adds, which Iceberg's Java
+library and PyIceberg keep from attempt to attempt.
 """
 
 from __future__ import annotations
@@ -11,9 +16,80 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 
 from sterna.catalog.model import Key, key_name
-from sterna.errors import StaleBase
+from sterna.errors import RequirementFailed, StaleBase
+
+SnapshotIds = frozenset[int]
+NO_SNAPSHOTS: SnapshotIds = frozenset()
+_MAX_ATTEMPTS = 5  # of a client with default settings of either library: it has given up then
+
+
+@dataclass(eq=False)
+class _Ticket:
+    """A commit that is at a table, or waits for it.
+
+    Args:
+        snapshot_ids: of the snapshots that it adds.
+    """
+
+    snapshot_ids: SnapshotIds
+
+
+@dataclass
+class _Line:
+    """What is at one table.
+
+    Args:
+        working: the commit at work.
+        waiting: those that wait, in the order of their arrival.
+        reserved_for: the refused commit that comes next, by the ids of its snapshots; none: the first that waits does.
+        reserved_until: by the monotonic clock; then the next one comes.
+        attempts: refused attempts of that commit.
+        was_unused: the last reservation ran out: the next refused commit gets none.
+    """
+
+    working: _Ticket | None = None
+    waiting: deque[_Ticket] = field(default_factory=deque)
+    reserved_for: SnapshotIds = NO_SNAPSHOTS
+    reserved_until: float = 0.0
+    attempts: int = 0
+    was_unused: bool = False
+
+    def reserved_seconds(self) -> float:
+        """Return for how long the next turn is still one commit's own."""
+        return max(0.0, self.reserved_until - time.monotonic()) if self.reserved_for else 0.0
+
+    def is_next(self, ticket: _Ticket) -> bool:
+        """Return whether a commit that waits may begin."""
+        if self.working is not None:
+            return False
+        if self.reserved_seconds():
+            return ticket.snapshot_ids == self.reserved_for
+        return self.waiting[0] is ticket
+
+    def begin(self, ticket: _Ticket) -> None:
+        """Let a commit that waits begin."""
+        self.waiting.remove(ticket)
+        if ticket.snapshot_ids != self.reserved_for:
+            self.was_unused = bool(self.reserved_for)
+            self.attempts = 0
+        self.working, self.reserved_for = ticket, NO_SNAPSHOTS
+
+    def end(self, refused: bool, seconds: float) -> None:
+        """End the commit at work.
+
+        Args:
+            refused: it came too late, and is expected again.
+            seconds: for which the next turn is its own then.
+        """
+        snapshot_ids = self.working.snapshot_ids if self.working is not None else NO_SNAPSHOTS
+        self.working = None
+        self.attempts += 1
+        if refused and snapshot_ids and not self.was_unused and self.attempts < _MAX_ATTEMPTS:
+            self.reserved_for, self.reserved_until = snapshot_ids, time.monotonic() + seconds
+        self.was_unused = False
 
 
 class Turns:
@@ -21,44 +97,72 @@ class Turns:
 
     Args:
         timeout: seconds that one may wait for its turn.
+        reserved: seconds for which a refused commit has the next turn.
     """
 
-    def __init__(self, timeout: float = 30.0) -> None:
+    def __init__(self, timeout: float = 30.0, reserved: float = 2.0) -> None:
         self._timeout = timeout
-        self._waiting: dict[Key, deque[object]] = defaultdict(deque)
+        self._reserved = reserved
+        self._lines: dict[Key, _Line] = defaultdict(_Line)
         self._changed = threading.Condition()
 
     @contextmanager
-    def take(self, keys: Collection[Key]) -> Iterator[None]:
+    def take(self, keys: Collection[Key], snapshot_ids: SnapshotIds = NO_SNAPSHOTS) -> Iterator[None]:
         """Be the only one at some tables while the block runs.
+
+        Where the block ends with `StaleBase` or `RequirementFailed`, the next turn is the same commit's for a moment.
+
+        Args:
+            snapshot_ids: of the snapshots that the commit adds.
 
         Raises:
             StaleBase: others were at work for too long.
         """
         with ExitStack() as stack:
             for key in sorted(keys):  # in one order, so that no two wait for one another
-                stack.enter_context(self._take(key))
+                stack.enter_context(self._take(key, snapshot_ids))
             yield
 
     def waiting(self, key: Key) -> int:
         """Return how many are at a table: the one at work, and those that wait."""
         with self._changed:
-            return len(self._waiting.get(key, ()))
+            line = self._lines.get(key)
+            return 0 if line is None else len(line.waiting) + (line.working is not None)
 
     @contextmanager
-    def _take(self, key: Key) -> Iterator[None]:
-        ticket, end = object(), time.monotonic() + self._timeout
-        with self._changed:
-            queue = self._waiting[key]
-            queue.append(ticket)
+    def _take(self, key: Key, snapshot_ids: SnapshotIds) -> Iterator[None]:
+        self._begin(key, _Ticket(snapshot_ids))
+        refused = False
         try:
-            with self._changed:
-                if not self._changed.wait_for(lambda: queue[0] is ticket, timeout=end - time.monotonic()):
-                    raise StaleBase("other commits to the table take too long", table=key_name(key))
             yield
+        except (RequirementFailed, StaleBase):
+            refused = True
+            raise
         finally:
             with self._changed:
-                queue.remove(ticket)
-                if not queue:
-                    self._waiting.pop(key, None)
-                self._changed.notify_all()
+                self._lines[key].end(refused, self._reserved)
+                self._clean(key)
+
+    def _begin(self, key: Key, ticket: _Ticket) -> None:
+        end = time.monotonic() + self._timeout
+        with self._changed:
+            line = self._lines[key]
+            line.waiting.append(ticket)
+            try:
+                while not line.is_next(ticket):
+                    seconds = end - time.monotonic()
+                    if seconds <= 0:
+                        raise StaleBase("other commits to the table take too long", table=key_name(key))
+                    self._changed.wait(min(seconds, line.reserved_seconds() or seconds))
+                line.begin(ticket)
+            except BaseException:
+                line.waiting.remove(ticket)
+                self._clean(key)
+                raise
+
+    def _clean(self, key: Key) -> None:
+        """Forget a table at which nothing is, and let the others look whether it is their turn."""
+        line = self._lines[key]
+        if line.working is None and not line.waiting and not line.reserved_for:
+            del self._lines[key]
+        self._changed.notify_all()

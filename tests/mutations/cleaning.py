@@ -35,6 +35,14 @@ CLEAN_UP: Final = (
         first=("unit/gc/test_decide.py::test_a_file_that_is_younger_than_the_grace_stays_whatever_passes_say",),
     ),
     _gc(
+        name="nothing keeps verbatim copies",
+        file="maintenance/gc/scope.py",
+        old="        reached.add(copies_of_localized(context.mapping, listed))\n",
+        new="",
+        harm="the region's address takes no commits while a home is dark",
+        first=("unit/gc/test_verbatim.py::test_exactly_the_copies_of_kept_versions_stay",),
+    ),
+    _gc(
         name="any earlier pass will do",
         file="maintenance/deletion/passes.py",
         old="return passes[start:] if start >= 0 else []",

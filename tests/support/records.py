@@ -125,6 +125,7 @@ VALUES: dict[str, Any] = {
         evidence=Amount(14, 15),
         superseded=Amount(16, 17),
         left=Amount(18, 19),
+        verbatim=Amount(20, 21),
     ),
     "swept": SweepReport(
         region="eu",

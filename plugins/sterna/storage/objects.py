@@ -271,7 +271,9 @@ class Objects:
         return call_store(store, uri, put)
 
     def overwrite(self, uri: str, data: bytes) -> int:
-        """Write an object of the replica over a wrong one that is there (for `repair` alone); return its length.
+        """Write an object of the replica over a wrong one that is there; return its length.
+
+        That is for `repair`, and for verbatim copies that aren't whole.
 
         Raises:
             UnsafeUri: it isn't below this region's replica root.

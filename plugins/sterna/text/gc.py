@@ -28,6 +28,7 @@ def collected_text(collected: GcReport, *, evict: bool) -> str:
     left = (
         (collected.evidence, "of evidence of runs and clean-ups are left"),
         (collected.superseded, "of metadata.json only older heads need"),
+        (collected.verbatim, "of verbatim copies of other regions' metadata"),
     )
     notes = (
         f"  {size_text(collected.refused)} of refused tables{eviction}",

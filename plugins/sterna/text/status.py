@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sterna.text.gc import excluded_size_text, size_text
@@ -10,6 +11,9 @@ from sterna.text.lines import join_lines, one_line
 if TYPE_CHECKING:
     from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus, ShortRetention, StorageUsage
     from sterna.replication.failover.model import Slot
+
+
+_MAX_NAMED_TABLES = 3  # tables in one line
 
 
 def status_text(status: RegionStatus) -> str:
@@ -30,6 +34,7 @@ def status_text(status: RegionStatus) -> str:
         *(f"  {short_retention_line(short)}" for short in status.short_retention),
         *(f"  {slot_line(slot)}" for slot in status.slots),
         *(f"  {lagging.line}" for lagging in status.silent or ()),
+        *([f"  {uncopied_line(status.uncopied)}"] if status.uncopied else []),
         *([f"  {storage_line(status.stored)}"] if status.stored else []),
         *(f"  region {name} runs another registry" for name in status.other_registry),
         *(f"  not read: {check}" for check in status.unseen),
@@ -67,6 +72,15 @@ def short_retention_line(table: ShortRetention) -> str:
     )
 
 
+def uncopied_line(names: Sequence[str]) -> str:
+    """Return the line of tables whose verbatim copies aren't all here."""
+    shown = ", ".join(names[:_MAX_NAMED_TABLES]) + (", …" if len(names) > _MAX_NAMED_TABLES else "")
+    return one_line(
+        f"verbatim copies are incomplete of {len(names)} tables and views: {shown} -> sterna sync --full, once their "
+        "stores answer"
+    )
+
+
 def slot_line(slot: Slot) -> str:
     """Return the line of a replication slot."""
     used = "" if slot.used is None else f", {100 * slot.used:.0f} % of its limit"
@@ -77,8 +91,9 @@ def slot_line(slot: Slot) -> str:
 
 def storage_line(stored: StorageUsage) -> str:
     """Return the line of a region's storage usage, and how old the count is."""
+    verbatim = f"verbatim copies {size_text(stored.verbatim)}; " if stored.verbatim.files else ""
     return (
-        f"stored at the clean-up of {stored.at}: {size_text(stored.objects)}; evidence of runs "
+        f"stored at the clean-up of {stored.at}: {size_text(stored.objects)}; {verbatim}evidence of runs "
         f"{size_text(stored.evidence)}; metadata.json of older heads {size_text(stored.superseded)}; unreachable "
         f"{size_text(stored.unreachable)}, {size_text(stored.garbage)} of them garbage"
     )

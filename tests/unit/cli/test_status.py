@@ -37,6 +37,7 @@ KEYS = [
     "transit",
     "transit_lag_seconds",
     "silent",
+    "uncopied",
 ]
 
 

@@ -102,6 +102,7 @@ COUNTS: dict[tuple[type[StrictModel], str], Change] = {
     (Region, "name"): rename_region,
     (Region, "replica_root"): put(*EU, "replica_root", value="s3://eu-bucket/elsewhere"),
     (Region, "replica_branch"): put(*EU, "replica_branch", value="europe"),
+    (Region, "verbatim_copies"): put(*EU, "verbatim_copies", value=True),
     (Location, "id"): put(*LAKE, "id", value="pond"),
     (Location, "prefix"): put(*LAKE, "prefix", value="oss://pond"),
     (Location, "region"): put(*LAKE, "region", value="eu"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -44,6 +45,8 @@ places = st.sampled_from(
         f"{ROOT}/_sterna/runs/r",
         f"{ROOT}/_sterna/collect",
         f"{ROOT}/_sterna/dead/pager",
+        f"{ROOT}/_sterna/verbatim/us-lake/t",
+        f"{ROOT}/_sterna/verbatim",
         f"{ROOT}/_sterna",
         f"{ROOT}/unknown",
         ROOT,
@@ -111,7 +114,9 @@ def test_only_garbage_is_garbage(files, reached, refused, earlier, keep, grace):
             "and never when a pass since then found it reachable"
         )
         assert any(uri in names for at, names in earlier if at == max(old))
-        if "/_sterna/" in uri:
+        if "/_sterna/verbatim/" in uri:
+            assert uri.split("/")[6] == "us-lake"
+        elif "/_sterna/" in uri:
             assert files[uri][1] <= NOW - keep * HOUR
         else:
             assert uri.split("/")[4] in ("eu-lake", "eu-lake~s3a", "us-lake", "_localized")
@@ -130,7 +135,8 @@ def test_nothing_that_qualifies_is_left(files, reached):
         for uri, (_, at) in files.items()
         if law.classify(uri) == FILE and uri not in reached and at <= NOW - 24 * HOUR
     }
-    assert {uri for uri in uris_in(select_garbage(classified.unreachable, law)) if "/_sterna/" not in uri} == wanted
+    chosen = uris_in(select_garbage(classified.unreachable, law))
+    assert {uri for uri in chosen if "/_sterna/" not in uri or "/_sterna/verbatim/" in uri} == wanted
     assert classified.objects == Amount(len(files), sum(size for size, _ in files.values()))
 
 
@@ -185,9 +191,20 @@ def test_dead_letters_wait_for_an_operator_and_are_no_strangers():
     assert (classified.unreachable.amount, select_garbage(classified.unreachable, law).amount) == (Amount(), Amount())
 
 
+def test_a_verbatim_copy_that_may_belong_to_a_table_in_transit_stays():
+    uri = f"{ROOT}/_sterna/verbatim/us-lake/t/m.avro"
+    law = rules([(NOW - 90 * HOUR, frozenset({uri}))])
+    classified = classify_files([(uri, 5, NOW - 80 * HOUR)], law, ReachedFiles(), ReachedFiles())
+    assert (classified.verbatim, classified.unreachable.amount) == (Amount(1, 5), Amount(1, 5))
+    for since, count in ((90, 0), (70, 1)):
+        in_transit = replace(law, in_transit_since=NOW - since * HOUR)
+        assert select_garbage(classified.unreachable, in_transit).amount.files == count
+
+
 @pytest.mark.parametrize(
     "path",
     [
+        *("_sterna/verbatim/us-lake", "_sterna/verbatim/us-lake/a//b", "_sterna/verbatim/UPPER/x"),
         *("us-lake/a//b", "us-lake/a/../b", "us-lake/%2e%2e/b", "us-lake", "UPPER/x"),
         *("_localized/us-lake", "_localized/_3/us-lake", "_localized/_0/us-lake/x"),
     ],

@@ -62,6 +62,7 @@ TEXTS: dict[str, Callable[[], str]] = {
             problem=ODD,
             slots=(SLOT,),
             last_run=ODD,
+            uncopied=(ODD,),
         )
     ),
     "a held key": lambda: held_line(NOW),

@@ -102,6 +102,8 @@ class Region(StrictModel):
         limits: what one table's files may cost; default: far above honest tables.
         bulk_copy_threshold: bytes to copy that make tables large; tables that move together and lack more than this are
             in transit, where the large lane copies them and others are published meanwhile. 0: no lanes.
+        verbatim_copies: keep verbatim copies of other regions' metadata; this region's REST address then takes commits
+            to their tables while their stores are down.
     """
 
     name: Name
@@ -112,6 +114,7 @@ class Region(StrictModel):
     localize: Literal["auto", "spark", "here"] = "auto"
     limits: Limits = Limits()
     bulk_copy_threshold: Annotated[int, Field(ge=0)] = 1 << 30
+    verbatim_copies: bool = False
 
     @model_validator(mode="after")
     def _default_branch(self) -> Region:
@@ -296,7 +299,8 @@ class Registry(StrictModel):
         * of regions the name (of the owner of a location), the replica root (the copies are below it, and URIs of
           `main` below any region's are mapped back to their origin) and the replica branch;
         * of locations the id, the prefix and the region;
-        * of policies, residency and views their `digest_fields`.
+        * of policies, residency and views their `digest_fields`;
+        * the regions that keep verbatim copies, so that those of earlier versions are added.
 
         These don't: catalogs, Spark, where to localize, and limits; how a location is reached, what it costs, and how
         fast copying may be. They change the way there, and nothing that arrives.
@@ -318,10 +322,14 @@ class Registry(StrictModel):
                 "locations": self.bindings(),
                 "spellings": sorted(ids for ids in places.values() if len(ids) > 1),
                 "policies": rules,
+                **({"verbatim": verbatim} if (verbatim := self._regions_with_copies()) else {}),
                 "residency": sorted((rule.digest_fields() for rule in self.residency), key=repr),
                 **({"views": views} if (views := self.views.digest_fields()) else {}),
             }
         )
+
+    def _regions_with_copies(self) -> list[str]:
+        return sorted(region.name for region in self.regions if region.verbatim_copies)
 
     @property
     def has_regional_catalogs(self) -> bool:

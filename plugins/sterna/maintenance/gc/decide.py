@@ -9,7 +9,17 @@ from datetime import datetime, timedelta
 from sterna.config.mapping import Mapping
 from sterna.config.registry import folders
 from sterna.config.registry.fingerprint import split_metadata_version
-from sterna.config.registry.folders import FEATURES, GC, RUNS, SWEEP, TRANSFORMS, state_folder, state_path, state_root
+from sterna.config.registry.folders import (
+    FEATURES,
+    GC,
+    RUNS,
+    SWEEP,
+    TRANSFORMS,
+    VERBATIM,
+    state_folder,
+    state_path,
+    state_root,
+)
 from sterna.config.registry.replica_paths import folder_location, split_replica_path
 from sterna.config.registry.run_names import is_intermediate
 from sterna.errors import TableError
@@ -23,7 +33,7 @@ from sterna.maintenance.deletion.file_lists import (
     sum_amount,
     to_table,
 )
-from sterna.maintenance.deletion.model import Amount
+from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount
 from sterna.maintenance.deletion.passes import Pass, modified_until, unreachable_in_all
 from sterna.replication.replica.bulk_state import bulk_run_uri
 from sterna.replication.replica.reachability import ReachedFiles
@@ -53,6 +63,11 @@ class Rules:
     passes: Sequence[Pass] = ()
     in_transit_since: datetime | None = None
 
+    @property
+    def verbatim_folder(self) -> str:
+        """Where verbatim copies are, with a slash at its end."""
+        return f"{state_folder(self.mapping.region.replica_root, VERBATIM)}/"
+
     def classify(self, uri: str) -> str:
         """Return the kind of an object, by its path.
 
@@ -65,7 +80,9 @@ class Rules:
         path = split_metadata_version(uri.removeprefix(root))[1]
         own_path = state_path(path.split("/"))
         if own_path is not None:
-            return _classify_own(own_path)
+            if own_path[:1] != [VERBATIM]:
+                return _classify_own(own_path)
+            path = "/".join(own_path[1:])  # as below the replica root
         folder, rest = split_replica_path(path)
         if not rest or folder_location(folder) not in self.location_ids:
             return UNKNOWN
@@ -116,11 +133,13 @@ class ClassifiedFiles(Listing):
         refused: what only refused tables reach.
         evidence: plans, reports and records of runs and passes.
         superseded: metadata.json that only older heads name.
+        verbatim: verbatim copies.
     """
 
     refused: Files
     evidence: Amount
     superseded: Amount
+    verbatim: Amount = ZERO_AMOUNT
 
     def exclude(self, reached: ReachedFiles) -> None:
         """Take out what is reached by now, of refused tables too."""
@@ -144,7 +163,7 @@ def classify_files(
         refused: what refused tables reach; what `kept` has is kept nevertheless.
         superseded: metadata.json that is kept only for older heads.
     """
-    objects = unknown = evidence = superseded_amount = Amount()
+    objects = unknown = evidence = superseded_amount = verbatim = Amount()
     unreachable, only_refused = Files(), Files()
     for chunk in split_chunks(listing):
         objects += Amount(len(chunk), sum(size for _, size, _ in chunk))
@@ -152,6 +171,7 @@ def classify_files(
         unknown += sum_amount(item for item, kind in zip(chunk, kinds, strict=True) if kind == UNKNOWN)
         evidence += sum_amount(item for item, kind in zip(chunk, kinds, strict=True) if kind == EVIDENCE)
         superseded_amount += sum_amount(item for item in chunk if item[0] in superseded)
+        verbatim += sum_amount(item for item in chunk if item[0].startswith(rules.verbatim_folder))
         files = [item for item, kind in zip(chunk, kinds, strict=True) if kind == FILE]
         expired = [
             item
@@ -164,7 +184,7 @@ def classify_files(
         unreachable.add(
             to_table(filter_reached([*unreached, *filter_reached(expired, kept, wanted=False)], refused, wanted=False))
         )
-    return ClassifiedFiles(objects, unknown, unreachable, only_refused, evidence, superseded_amount)
+    return ClassifiedFiles(objects, unknown, unreachable, only_refused, evidence, superseded_amount, verbatim)
 
 
 def select_garbage(unreachable: Files, rules: Rules) -> Files:
@@ -186,5 +206,7 @@ def select_garbage(unreachable: Files, rules: Rules) -> Files:
         deletable.add(old.filter(pc.and_(is_working_file, pc.less(old.column("modified"), in_transit_since))))
     for part in unreachable_in_all(waiting, rules.passes).parts():
         is_own = pc.starts_with(part.column("uri"), state_root(rules.mapping.region.replica_root))
-        deletable.add(part.filter(pc.or_(is_own, pc.less(part.column("modified"), in_transit_since))))
+        is_verbatim = pc.starts_with(part.column("uri"), rules.verbatim_folder)
+        is_older = pc.less(part.column("modified"), in_transit_since)
+        deletable.add(part.filter(pc.or_(pc.and_not(is_own, is_verbatim), is_older)))
     return deletable

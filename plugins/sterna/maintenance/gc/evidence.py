@@ -37,6 +37,7 @@ GC_REPORT: Final = Record(
         Field("evidence", AMOUNT.codec, ZERO_AMOUNT),
         Field("superseded", AMOUNT.codec, ZERO_AMOUNT),
         LEFT_FIELD,
+        Field("verbatim", AMOUNT.codec, ZERO_AMOUNT),
     ),
     UnknownFields.IGNORE,
 )

@@ -47,6 +47,7 @@ class GcReport(PassReport):
         still_shown: refused keys that the replica branch still shows: the next sync takes them off.
         evidence: plans and reports of runs, and records of clean-ups, that are left.
         superseded: metadata.json that only older heads of the replica name, and that stay for their sake.
+        verbatim: verbatim copies of other regions' path-bearing files.
     """
 
     replica_hash: str
@@ -55,3 +56,4 @@ class GcReport(PassReport):
     still_shown: tuple[str, ...] = ()
     evidence: Amount = ZERO_AMOUNT
     superseded: Amount = ZERO_AMOUNT
+    verbatim: Amount = ZERO_AMOUNT

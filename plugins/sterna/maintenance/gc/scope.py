@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
 from sterna.config.registry.folders import state_root
+from sterna.config.verbatim_copies import copies_of_localized
 from sterna.errors import Busy, CatalogConflict
 from sterna.maintenance.deletion.delete import DeletionTally, Garbage
 from sterna.maintenance.deletion.file_lists import Files, table_amount
@@ -62,7 +63,7 @@ class ReplicaScope:
     def __post_init__(self) -> None:
         self._reported_head = self.heads.head.hash
         self.folder = gc_folder(self.context)
-        self._walk = ReachabilityWalk(self.context, self.reached.add, self.progress)
+        self._walk = ReachabilityWalk(self.context, _with_copies(self.context, self.reached), self.progress)
         self._runs = PendingRuns(self.context, self.now, self.options.grace)
 
     def list_files(self) -> ClassifiedFiles:
@@ -75,7 +76,8 @@ class ReplicaScope:
         refused = ReachedFiles()
         self._walk.visit(self.heads.kept)
         for versions, reached in ((self.heads.past_on_main, self.reached), (self.heads.refused, refused)):
-            ReachabilityWalk(self.context, reached.add, self.progress, ignore_missing=True).visit(versions)
+            add = _with_copies(self.context, reached)
+            ReachabilityWalk(self.context, add, self.progress, ignore_missing=True).visit(versions)
         self._rules = self._build_rules()
         listing = self.context.objects.list(self.context.region.replica_root)
         return classify_files(listing, self._rules, self.reached, refused, self.heads.superseded)
@@ -143,17 +145,26 @@ class ReplicaScope:
             at=self.now.isoformat(),
             evidence=listing.evidence,
             superseded=listing.superseded,
+            verbatim=listing.verbatim,
         )
 
     def complete_report(self, report: GcReport, tally: DeletionTally) -> GcReport:
-        """Return the report with the newest head, and without the evidence that was deleted."""
+        """Return the report with the newest head, and without the evidence and the verbatim copies that were
+        deleted."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        deleted = ZERO_AMOUNT
+        evidence = verbatim = ZERO_AMOUNT
         for part in tally.deleted.parts():
             is_evidence = [self._rules.classify(uri) == EVIDENCE for uri in part.column("uri").to_pylist()]
-            deleted += table_amount(part.filter(pa.array(is_evidence, pa.bool_())))
-        return replace(report, replica_hash=self._reported_head, evidence=report.evidence - deleted)
+            evidence += table_amount(part.filter(pa.array(is_evidence, pa.bool_())))
+            verbatim += table_amount(part.filter(pc.starts_with(part.column("uri"), self._rules.verbatim_folder)))
+        return replace(
+            report,
+            replica_hash=self._reported_head,
+            evidence=report.evidence - evidence,
+            verbatim=report.verbatim - verbatim,
+        )
 
     @property
     def _branch(self) -> str:
@@ -230,6 +241,17 @@ class ReplicaScope:
             garbage.delete_part(
                 tally, lambda uris: self.context.objects.delete(uris, may_continue=active_fence.may_send)
             )
+
+
+def _with_copies(context: RegionContext, reached: ReachedFiles) -> Callable[[Iterable[str]], None]:
+    """Return a function that adds files to what is reached, and the verbatim copies that belong to them."""
+
+    def add(uris: Iterable[str]) -> None:
+        listed = list(uris)
+        reached.add(listed)
+        reached.add(copies_of_localized(context.mapping, listed))
+
+    return add
 
 
 def _in_transit_since(context: RegionContext, head: Head, oldest: datetime) -> datetime | None:

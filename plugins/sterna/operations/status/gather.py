@@ -26,6 +26,7 @@ from sterna.replication.replica.model import Report
 from sterna.replication.replica.reachability import ReachabilityWalk, TableVersion
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.run_folder import decompress, runs_folder
+from sterna.replication.replica.verbatim_tables import read_copied_tables
 
 _MAX_WALKED_COMMITS = 100_000
 _MAX_REPORTS = 500
@@ -52,7 +53,19 @@ def gather_status(context: RegionContext, *, maintenance: Maintenance | None = N
     status = read_alarm_status(context, maintenance=maintenance)
     if status.cut_off:
         context = context.without_primary()
-    return with_short_retention(context, with_retries(context, with_excluded_sizes(context, status)))
+    status = with_retries(context, with_excluded_sizes(context, status))
+    return with_incomplete_copies(context, with_short_retention(context, status))
+
+
+def with_incomplete_copies(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with the tables whose verbatim copies aren't all here, where it keeps any."""
+    if not context.region.verbatim_copies:
+        return status
+    try:
+        tables = read_copied_tables(context, open_probe_store(context))
+    except (CatalogError, StoreError, CredentialError) as error:
+        return replace(status, unseen=(*status.unseen, f"whether verbatim copies are complete: {error}"))
+    return replace(status, uncopied=tuple(sorted(table.name for table in tables if table.is_complete is False)))
 
 
 def with_excluded_sizes(context: RegionContext, status: RegionStatus) -> RegionStatus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sterna.errors import printable
-from sterna.maintenance.deletion.model import Amount
+from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount
 from sterna.replication.failover.model import Slot
 from sterna.replication.replica.catalog_copy import PrimaryOutage
 from sterna.replication.replica.held import Held
@@ -110,6 +110,7 @@ class StorageUsage:
         superseded: metadata.json that are kept only for older heads.
         unreachable: what no kept head reaches, garbage included.
         garbage: what may be deleted at once.
+        verbatim: verbatim copies of other regions' path-bearing files.
     """
 
     at: str
@@ -118,6 +119,7 @@ class StorageUsage:
     superseded: Amount
     unreachable: Amount
     garbage: Amount
+    verbatim: Amount = ZERO_AMOUNT
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,8 @@ class RegionStatus:
             is, None when unknown.
         silent: regions for which maintenance waits for longer than its `max_wait`; None where no maintenance is
             configured, or it was not read.
+        uncopied: key names of tables and views whose verbatim copies aren't all here; empty where the region keeps
+            none, or it was not read.
     """
 
     region: str
@@ -202,3 +206,4 @@ class RegionStatus:
     transit: tuple[InTransitStatus, ...] = ()
     transit_lag_seconds: float | None = 0.0
     silent: tuple[LaggingRegion, ...] | None = None
+    uncopied: tuple[str, ...] = ()

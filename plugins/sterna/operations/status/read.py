@@ -293,6 +293,7 @@ def with_storage_usage(context: RegionContext, status: RegionStatus) -> RegionSt
         superseded=collected.superseded,
         unreachable=collected.left,
         garbage=collected.garbage - collected.deleted,
+        verbatim=collected.verbatim,
     )
     return replace(status, stored=usage)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import is_inside
+from sterna.config.verbatim_copies import verbatim_uri
 from sterna.errors import SizeDiffers, SourceGone, SternaError, TableError, Unsupported, redact_uri
 from sterna.replication.execution.source_sizes import LISTING_MIN_FILES
 from sterna.replication.plan.metadata_reader import parse_avro, read_files
@@ -101,6 +102,8 @@ class _Shard:
         from sterna.iceberg.manifests.manifest import scan_manifest
 
         mapping = self.context.mapping
+        if copy := verbatim_uri(mapping, uri):
+            writer.add(copy, data)
         scan = partial(scan_manifest, map_content=mapping.content_uri, map_deleted=mapping.content_uri_or_original)
         scanned, is_local = parse_avro(self.context, uri, data, scan), mapping.is_local(uri)
         if scanned is None:

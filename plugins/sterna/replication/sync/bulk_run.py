@@ -35,6 +35,7 @@ from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.sync.copy_progress import RunProgress
 from sterna.replication.sync.localize import localize_files
 from sterna.replication.sync.preflight import localization_failures
+from sterna.replication.sync.verbatim import copy_verbatim
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,6 +130,7 @@ def localize_completed(
         with keep_alive(context, plan.run_id):
             with engine_or_spark(context, progress, engine) as active_engine:
                 localized = localize_files(context, run, files, active_engine, progress)
+            copy_verbatim(context, run, files, progress)
             proven, _ = _prove_localized(context, plan, files, unannounced, localized)
         mark_complete(context, plan.run_id, proven)
     except SternaError as error:

@@ -38,6 +38,7 @@ from sterna.replication.sync.localize import localize_files
 from sterna.replication.sync.preflight import localization_failures
 from sterna.replication.sync.publish import is_up_to_date, publish_plan, resolve_plan
 from sterna.replication.sync.restore_branch import restore_branch
+from sterna.replication.sync.verbatim import complete_verbatim, copy_verbatim
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,6 +102,7 @@ def plan(
             lambda: make_plan(run_context, options, progress, run_id, listing_engine), progress
         )
     progress(summarize(sync_plan))
+    _complete_verbatim(run_context, options, sync_plan, progress)
     if sync_plan.idle:
         if sync_plan.lane:
             bulk_run.record_excluded(context, sync_plan)
@@ -119,6 +121,16 @@ def plan(
         if action.catalogs:
             progress(f"view {action.key} names {', '.join(action.catalogs)}: readers of the replica read there, too")
     return PlannedRun(_save_plan(context, sync_plan, files), sync_plan.batches, explained=explained)
+
+
+def _complete_verbatim(context: RegionContext, options: SyncOptions, sync_plan: Plan, progress: Progress) -> None:
+    """Write verbatim copies that are missing, where a sync compares every table."""
+    if not context.region.verbatim_copies or options.tables or options.lane == "large":
+        return
+    if options.full or read_head(context.primary, context.region.replica_branch).digest != sync_plan.digest:
+        complete_verbatim(context, context.run, progress)
+        if sync_plan.idle:
+            run_folder.delete_working_files(context, context.run)
 
 
 def _save_plan(context: RegionContext, sync_plan: Plan, files: pa.Table | None) -> str:
@@ -218,6 +230,8 @@ def localize(
     keepalive = keep_alive(context, sync_plan.run_id) if sync_plan.lane else nullcontext()
     with keepalive, engine_or_spark(context, progress, engine) as active_engine:
         report = localize_files(context, run, files, active_engine, progress)
+        failed = [failure.table for failure in report.failed]
+        copy_verbatim(context, run, listing.exclude_tables(files, failed), progress)
     report = replace(report, run_id=run_folder.run_id_from_uri(run))
     _raise_if_unpublishable(sync_plan, copied + report)
     return report

@@ -1,0 +1,80 @@
+"""Where a region keeps verbatim copies of other regions' path-bearing files, and which of its own files need them.
+
+A localized file lacks what localizing drops, such as bounds and split offsets, and has other lengths. So a commit to
+`main` is made from the originals. With their copies a region's REST address takes commits to a table while the store of
+its home does not answer.
+
+Copies are in `<replica root>/_sterna/verbatim/<location>/<path>`, by the rule that the localized files have. There are
+none of this region's own files, and none of files below a replica root, as `main` names them after a promotion with
+tables: the address takes no commits to such tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from sterna.config.mapping import Mapping
+from sterna.config.registry.fingerprint import LOCALIZED_FOLDER, split_metadata_version
+from sterna.config.registry.folders import VERBATIM, state_folder
+from sterna.config.registry.paths import validate_key
+from sterna.errors import TableError
+
+# What `Mapping.metadata_uri` adds to the name of a metadata.json.
+_METADATA_DIGEST = re.compile(
+    r"-[0-9a-f]{16}(?:-s-?[0-9]{1,19})?(?=(?:\.gz\.metadata\.json|\.metadata\.json(?:\.gz)?)?$)"
+)
+
+
+def verbatim_uri(mapping: Mapping, uri: str) -> str:
+    """Return where a region keeps the verbatim copy of a path-bearing file of `main`; "" where it keeps none.
+
+    Args:
+        mapping: of the region.
+        uri: as `main` names the file.
+    """
+    if not mapping.region.verbatim_copies:
+        return ""
+    try:
+        if mapping.is_local(uri) or mapping.below_replica_root(uri):
+            return ""
+        mapping.require_resident(uri)
+        copy = f"{_copies_root(mapping)}{mapping.locate(uri).replica_path}"
+        validate_key(uri, copy)
+    except TableError:
+        return ""  # no file that is replicated
+    return copy
+
+
+def copies_of_localized(mapping: Mapping, uris: Iterable[str]) -> Iterator[str]:
+    """Yield the places of the verbatim copies that belong to localized files, whether or not there are such copies.
+
+    Args:
+        mapping: of the region.
+        uris: files below its replica root; what isn't localized has no copy.
+    """
+    root = f"{mapping.region.replica_root}/"
+    if not mapping.region.verbatim_copies:
+        return
+    for uri in uris:
+        if uri.startswith(f"{root}{LOCALIZED_FOLDER}/"):
+            path = split_metadata_version(uri.removeprefix(root))[1]
+            yield f"{_copies_root(mapping)}{path}"
+            if (origin := _METADATA_DIGEST.sub("", path)) != path:
+                yield f"{_copies_root(mapping)}{origin}"
+
+
+def metadata_origin(mapping: Mapping, uri: str) -> str:
+    """Return the metadata.json on `main` that a replica's metadata.json was localized from.
+
+    Args:
+        uri: as `Mapping.metadata_uri` returned it.
+
+    Raises:
+        UnregisteredUri: it is below no location's folder.
+    """
+    return mapping.origin_uri(_METADATA_DIGEST.sub("", uri))
+
+
+def _copies_root(mapping: Mapping) -> str:
+    return f"{state_folder(mapping.region.replica_root, VERBATIM)}/"

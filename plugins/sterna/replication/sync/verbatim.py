@@ -1,0 +1,210 @@
+"""Writing verbatim copies of other regions' path-bearing files, of the tables that a sync brings and of all others.
+
+What a plan lists is looked up, and what is missing is written, bottom up: the metadata.json last. So the copy of a
+table's metadata.json shows that all of that version is here. Nothing waits for copies: where one can't be written, the
+table is published nevertheless, and the next sync of the table tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sterna.catalog.model import ICEBERG_TABLE
+from sterna.config.mapping import extra_snapshot_id
+from sterna.config.verbatim_copies import verbatim_uri
+from sterna.errors import SizeDiffers, SternaError
+from sterna.iceberg.manifests.fields import POSITION_DELETES
+from sterna.replication.plan.manifests import DELETED
+from sterna.replication.plan.metadata_reader import parse_avro, read_files, read_lists, read_metadata
+from sterna.replication.replica import file_list as listing
+from sterna.replication.replica.desired_state import retained_snapshots
+from sterna.replication.replica.file_list import (
+    DELETE_MANIFEST,
+    INLINE_MANIFEST,
+    LOCALIZE_ORDER,
+    MANIFEST,
+    MANIFEST_LIST,
+    METADATA,
+    POSITION_DELETE,
+    PROVEN,
+    VIEW_METADATA,
+)
+from sterna.replication.replica.region import Progress, RegionContext
+from sterna.replication.replica.verbatim_tables import CopiedTable, read_copied_tables
+from sterna.storage.read_cache import read_cached
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MAX_CONCURRENCY = 8
+_TABLES_AT_ONCE = 100  # whose copies are looked up together
+# What is written only where all that it names has its copy.
+_TOP_ROLES = (MANIFEST_LIST, METADATA, VIEW_METADATA)
+
+NamedFile = tuple[str, str, str, int]
+"""Table, role, URI on `main`, and bytes by what names the file; -1 where unknown."""
+
+
+@dataclass
+class _Copies:
+    """The copies that some tables need.
+
+    Args:
+        run: URI of the folder of the run that has read some of the files.
+        failed: by key name, why a table's copies are incomplete.
+        count, size: of those that were written now.
+    """
+
+    context: RegionContext
+    run: str
+    failed: dict[str, SternaError] = field(default_factory=dict)
+    count: int = 0
+    size: int = 0
+
+    def write_missing(self, files: Iterable[NamedFile]) -> None:
+        """Write the copies of some files that aren't there, or aren't whole."""
+        objects, mapping = self.context.objects, self.context.mapping
+        copies = {file: copy for file in files if (copy := verbatim_uri(mapping, file[2]))}
+        present = objects.sizes(set(copies.values())) if copies else {}
+        for role in LOCALIZE_ORDER:
+            # Several tables may name one file.
+            missing: dict[str, list[NamedFile]] = {}
+            for file, copy in copies.items():
+                if file[1] == role and (present[copy] is None or file[3] not in (-1, present[copy])):
+                    missing.setdefault(copy, []).append(file)
+            self._write_role(role, missing, present)
+
+    def _write_role(self, role: str, missing: dict[str, list[NamedFile]], present: dict[str, int | None]) -> None:
+        possible = {
+            copy: files
+            for copy, files in missing.items()
+            if role not in _TOP_ROLES or any(file[0] not in self.failed for file in files)
+        }
+
+        def attempt(copy: str) -> int | SternaError:
+            try:
+                return self._write(copy, possible[copy][0], is_there=present[copy] is not None)
+            except SternaError as error:
+                return error
+
+        with ThreadPoolExecutor(_MAX_CONCURRENCY, thread_name_prefix="sterna-verbatim") as pool:
+            for copy, written in zip(possible, pool.map(attempt, possible), strict=True):
+                if isinstance(written, SternaError):
+                    self.failed.update(dict.fromkeys((file[0] for file in possible[copy]), written))
+                else:
+                    self.count, self.size = self.count + 1, self.size + written
+
+    def _write(self, copy: str, file: NamedFile, *, is_there: bool) -> int:
+        objects, (_, _, source, size) = self.context.objects, file
+        data = read_cached(objects, self.run, source)
+        if size not in (-1, len(data)):
+            raise SizeDiffers(f"the file has {len(data)} bytes, its metadata says {size}", file=source)
+        written = objects.overwrite(copy, data) if is_there else objects.write_new(copy, data)
+        if written != len(data):
+            raise SizeDiffers(f"the verbatim copy has {written} bytes, its origin {len(data)}", file=copy)
+        return written
+
+
+def copy_verbatim(context: RegionContext, run: str, files: pa.Table, progress: Progress) -> None:
+    """Write the verbatim copies that the tables of a plan lack, where the region keeps them.
+
+    Args:
+        run: URI of the run's folder.
+        files: the plan's list of files (`sterna.replication.replica.file_list`), without tables that can't continue.
+
+    Raises:
+        StoreUnreachable, StoreDenied: the region's own store can't be used.
+    """
+    if not context.region.verbatim_copies:
+        return
+    copies = _Copies(context, run)
+    rows = listing.filter_roles(files, *LOCALIZE_ORDER).select(["table", "role", "source", "size", "batch"]).to_pylist()
+    # Of files that are localized already the size is the localized copy's.
+    copies.write_missing(
+        (row["table"], row["role"], row["source"], -1 if row["batch"] == PROVEN else row["size"]) for row in rows
+    )
+    _report(copies, progress)
+
+
+def complete_verbatim(context: RegionContext, run: str, progress: Progress) -> None:
+    """Write the verbatim copies that any table of the replica branch lacks, where the region keeps them.
+
+    That is for versions that were published before copies were kept, or while a file's store did not answer.
+
+    Args:
+        run: URI of the folder of the run that the region is opened for.
+
+    Raises:
+        StoreUnreachable, StoreDenied: the region's own store can't be used.
+        CatalogError: the catalog can't be read.
+    """
+    if not context.region.verbatim_copies:
+        return
+    copies = _Copies(context, run)
+    incomplete = [table for table in read_copied_tables(context, context.objects) if not table.is_complete]
+    for start in range(0, len(incomplete), _TABLES_AT_ONCE):
+        files: list[NamedFile] = []
+        for table in incomplete[start : start + _TABLES_AT_ONCE]:
+            try:
+                files += _version_files(context, table)
+            except SternaError as error:
+                copies.failed[table.name] = error
+        copies.write_missing(files)
+    _report(copies, progress)
+
+
+def _version_files(context: RegionContext, table: CopiedTable) -> list[NamedFile]:
+    """Return the path-bearing files of a table or view, but for those of snapshots that the replica doesn't keep.
+
+    Raises:
+        TableError, StoreError: one can't be read.
+    """
+    from sterna.iceberg.metadata.history import prune_snapshots
+
+    name, top = table.name, (table.name, METADATA, table.uri, -1)
+    if table.kind != ICEBERG_TABLE:
+        return [top]
+    policy, metadata = context.registry.policy(name), read_metadata(context, table.uri)
+    kept = prune_snapshots(metadata, retained_snapshots(policy, metadata, extra_snapshot_id(table.target)))
+    lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in kept.snapshots if snapshot.manifest_list))
+    inline = dict.fromkeys(path for snapshot in kept.snapshots for path in snapshot.manifests)
+    manifests = {manifest.path: manifest for manifest in read_lists(context, lists)}
+    deletes = {path: manifest.length for path, manifest in manifests.items() if manifest.content}
+    return [
+        *((name, POSITION_DELETE, path, size) for path, size in _position_deletes(context, deletes)),
+        *(
+            (name, DELETE_MANIFEST if manifest.content else MANIFEST, path, manifest.length)
+            for path, manifest in manifests.items()
+        ),
+        *((name, INLINE_MANIFEST, path, -1) for path in inline),
+        *((name, MANIFEST_LIST, path, -1) for path in lists),
+        top,
+    ]
+
+
+def _position_deletes(context: RegionContext, lengths: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield URI and bytes of each live position delete file, or Puffin, that some manifests name.
+
+    Args:
+        lengths: by URI, each manifest's length by its list.
+    """
+    import pyarrow.compute as pc
+
+    from sterna.iceberg.manifests.manifest import read_entries
+
+    for uri, data in read_files(context, lengths):
+        entries = parse_avro(context, uri, data, read_entries)
+        live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
+        deletes = live.filter(pc.equal(live.column("content"), POSITION_DELETES))
+        columns = (deletes.column(name).to_pylist() for name in ("file_path", "file_size"))
+        yield from dict(zip(*columns, strict=True)).items()
+
+
+def _report(copies: _Copies, progress: Progress) -> None:
+    if copies.count:
+        progress(f"verbatim copies: {copies.count} files, {copies.size} bytes written")
+    for table, error in copies.failed.items():
+        progress(f"verbatim copies of {table} are incomplete: {error}")

@@ -1,0 +1,132 @@
+"""Verbatim copies of other regions' path-bearing files: all that a head needs, whole, and without delaying anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sterna.catalog.model import ICEBERG_VIEW, Content, Put
+from sterna.errors import StoreUnreachable
+from sterna.operations.status.gather import gather_status
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync import verbatim
+from sterna.replication.sync.run import sync
+from sterna.text.status import status_text
+from tests.support.small_world import World, here, refusing, run, view
+from tests.support.verbatim import copies, keeping, originals, path_of, without_first
+
+
+def test_copies_are_made_where_the_region_keeps_them(world: World) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    assert copies(world) == {}
+    kept = keeping(world, "us")
+    kept.commit(a=kept.write("a"))
+    run(kept)
+    assert copies(kept) == {}, "another region's setting"
+
+
+def test_each_file_that_a_head_needs_is_copied_byte_for_byte(world: World) -> None:
+    kept = keeping(world, "eu")
+    first = kept.write("a")
+    kept.commit(a=first)
+    report = run(kept)
+    assert copies(kept) == without_first(originals(kept))
+    kept.commit(a=kept.write("a"))
+    lines: list[str] = []
+    sync(kept.context(), SyncOptions(), lines.append, engine=here)
+    assert copies(kept) == without_first(originals(kept))
+    # The metadata.json and the list; the manifest was written as the plan read it.
+    assert next(line for line in lines if "verbatim" in line).startswith("verbatim copies: 2 files, ")
+    assert report.held == ()
+
+
+def test_a_views_metadata_is_copied(world: World) -> None:
+    kept = keeping(world, "eu")
+    entry = Content.of({"type": ICEBERG_VIEW, "metadataLocation": view(kept, "v"), "versionId": 1, "schemaId": 0})
+    head = kept.commit(a=kept.write("a"))
+    kept.catalog.commit("main", head, [Put(("ns", "v"), entry)], "write")
+    assert "ns.v" in run(kept).published
+    assert copies(kept) == without_first(originals(kept)) | {
+        path: content for path, content in originals(kept).items() if "/v/" in path
+    }
+
+
+def test_versions_from_before_get_their_copies_by_a_later_sync(world: World) -> None:
+    for name in "ab":
+        world.commit(**{name: world.write(name)})
+    run(world)
+    kept = keeping(world, "eu")
+    assert run(kept).published == (), "nothing changed on main"
+    assert copies(kept) == without_first(originals(kept))
+    for path in (kept.folder / "eu/replica/_sterna/verbatim/us-lake/a").rglob("*.json"):
+        path.unlink()
+    assert run(kept).outcome == "idle"
+    assert copies(kept) != without_first(originals(kept)), "a sync with nothing to do looks at nothing"
+    run(kept, full=True)
+    assert copies(kept) == without_first(originals(kept))
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Files that can't be read while copies are made: their names' endings."""
+    endings: list[str] = []
+    plain = verbatim.read_cached
+
+    def read(objects: Any, run: str, uri: str) -> bytes:
+        if uri.endswith(tuple(endings)):
+            raise StoreUnreachable("no answer", file=uri)
+        return plain(objects, run, uri)
+
+    monkeypatch.setattr(verbatim, "read_cached", read)
+    yield endings
+
+
+def test_nothing_waits_for_a_copy_and_the_metadata_json_is_the_last_one(world: World, unreadable: list[str]) -> None:
+    kept = keeping(world, "eu")
+    location = kept.write("a")
+    kept.commit(a=location, b=kept.write("b"))
+    unreadable.append(next(iter((kept.folder / "us/lake/a").rglob("snap-*.avro"))).name)
+    lines: list[str] = []
+    report = sync(kept.context(), SyncOptions(), lines.append, engine=here)
+    assert (set(report.published), report.held) == ({"ns", "ns.a", "ns.b"}, ())
+    assert next(line for line in lines if "incomplete" in line).startswith("verbatim copies of ns.a are incomplete: ")
+    assert not path_of(location, kept).exists()
+    assert {path.split("/")[1] for path in copies(kept) if path.endswith(".json")} == {"b"}
+    status = gather_status(kept.context())
+    assert (status.uncopied, status.unseen) == (("ns.a",), ())
+    assert "verbatim copies are incomplete of 1 tables and views: ns.a" in status_text(status)
+    with refusing(f"file://{kept.folder}/eu/replica/_sterna/verbatim", StoreUnreachable):
+        (unseen,) = gather_status(kept.context()).unseen
+    assert unseen.startswith("whether verbatim copies are complete: ")
+    unreadable.clear()
+    run(kept, full=True)
+    assert copies(kept) == without_first(originals(kept))
+    assert gather_status(kept.context()).uncopied == ()
+
+
+def test_a_copy_that_is_not_whole_is_written_again(world: World) -> None:
+    kept = keeping(world, "eu")
+    kept.commit(a=kept.write("a"))
+    run(kept)
+    manifest = next((kept.folder / "eu/replica/_sterna/verbatim").rglob("*-m0.avro"))
+    content = manifest.read_bytes()
+    manifest.write_bytes(content[:-7])
+    for metadata in (kept.folder / "eu/replica/_sterna/verbatim").rglob("*.json"):
+        metadata.unlink()
+    run(kept, full=True)
+    assert manifest.read_bytes() == content
+
+
+def test_a_source_that_is_gone_ends_nothing(world: World) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    for path in (world.folder / "us/lake/a").rglob("*.avro"):
+        path.unlink()
+    lines: list[str] = []
+    report = sync(keeping(world, "eu").context(), SyncOptions(), lines.append, engine=here)
+    assert report.held == ()
+    assert any("verbatim copies of ns.a are incomplete" in line for line in lines)
+    assert copies(world) == {}

@@ -67,7 +67,7 @@ def with_own_places(metadata: Mapping[str, Any], mapping: RegionMapping, uri: st
 
 def _log(metadata: Mapping[str, Any], mapping: RegionMapping, uri: str) -> dict[str, Any]:
     """Return a metadata-log that names `main`'s metadata.json, where that is in this region."""
-    if not uri or not is_own_place(mapping, uri):
+    if not mapping.below_replica_root(uri) or not is_own_place(mapping, uri):
         return {}
     main_uri = mapping.metadata_origin(uri)
     return {"metadata-log": [{"timestamp-ms": metadata.get("last-updated-ms", 0), "metadata-file": main_uri}]}

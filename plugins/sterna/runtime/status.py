@@ -72,6 +72,11 @@ class ReconcilerStatus:
         return first_exit_code(condition.exit_code for condition in self.conditions)
 
     @property
+    def message(self) -> str:
+        """The messages of its conditions."""
+        return "; ".join(condition.message for condition in self.conditions)
+
+    @property
     def blocked(self) -> Condition | None:
         """The first condition that is an alarm; None: none is."""
         return next(iter(active_alarms(self.conditions)), None)

@@ -182,23 +182,20 @@ def test_status_says_why_a_step_failed_until_the_flow_has_come_further(layers: L
         with layers.world.context("eu") as context:
             return read_transform_statuses(context, [flow], Path())[0]
 
-    def message(status: ReconcilerStatus) -> str:
-        return "; ".join(condition.message for condition in status.conditions)
-
     layers.world.sync("eu")
-    assert (message(status()), status().exit_code) == ("behind", 0)
+    assert (status().message, status().exit_code) == ("behind", 0)
     with pytest.raises(ServicesError, match="DIVIDE_BY_ZERO") as failed:
         layers.step(failing)
     assert failed.value.remedy is Remedy.STOP
     flow_status = status()
     assert (flow_status.lag, flow_status.exit_code) == (1, ServicesError.exit_code)
-    assert "ServicesError: transform dwd, its SQL fails" in message(flow_status)
+    assert "ServicesError: transform dwd, its SQL fails" in flow_status.message
     assert "1 snapshots behind, ALARM: failed at" in status_text([flow_status])
     corrected = layers.flow("dwd", "ods", "append", "SELECT id, try_divide(id, amount) AS share FROM changes")
     layers.step(corrected)
-    assert message(status()).startswith("up to date; its SQL was changed since its last rows")
+    assert status().message.startswith("up to date; its SQL was changed since its last rows")
     flow = corrected[0]
-    assert (message(status()), status().exit_code) == ("up to date", 0)
+    assert (status().message, status().exit_code) == ("up to date", 0)
 
 
 class Killed(BaseException):

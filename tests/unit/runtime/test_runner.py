@@ -185,8 +185,7 @@ def test_an_interrupt_is_no_failure_of_a_consumer() -> None:
 def test_a_status_has_the_exit_code_of_its_first_alarm() -> None:
     behind = Condition(ConditionType.PROGRESSING, "Behind", "behind")
     status = ReconcilerStatus("transform", "dwd", "a → b", "7", 3, "snapshots", (behind, blocked_by(Gap("it is gone"))))
-    assert status.exit_code == Gap.exit_code
-    assert [condition.message for condition in status.conditions] == ["behind", "Gap: it is gone"]
+    assert (status.exit_code, status.message) == (Gap.exit_code, "behind; Gap: it is gone")
     assert status.blocked is not None
     assert (status.blocked.reason, status.blocked.remedy) == ("Gap", "stop")
     well: Any = ReconcilerStatus("transform", "dwd", "a → b", "7", 0, "snapshots", (), {"into": "b"})

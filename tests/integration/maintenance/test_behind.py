@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -77,10 +78,11 @@ def expired(own: OwnRegion, *, act: bool = True, later: timedelta = SOON, **more
     return table
 
 
-def swept(own: OwnRegion, *, delete: bool = True, **more: Any) -> SweepReport:
+def swept(own: OwnRegion, *, delete: bool = True, near_roots: Collection[str] = (), **more: Any) -> SweepReport:
     own.context().close()  # writes the registry
+    now = datetime.now(UTC) + timedelta(days=1, hours=3)
     with open_region(own.path, "us", environment_secrets()) as context:
-        return sweep(context, settings(own, **more), delete=delete, now=datetime.now(UTC) + timedelta(days=1, hours=3))
+        return sweep(context, settings(own, **more), delete=delete, near_roots=near_roots, now=now)
 
 
 def snapshots(own: OwnRegion) -> int:
@@ -93,6 +95,11 @@ def folder(own: OwnRegion) -> Path:
     return served / "us-lake" / own.name
 
 
+def beside(own: OwnRegion) -> Path:
+    """A folder that isn't opted in."""
+    return folder(own).with_name(f"{own.name}-beside")
+
+
 def files(own: OwnRegion) -> set[str]:
     return {str(path.relative_to(folder(own))) for path in folder(own).rglob("*") if path.is_file()}
 
@@ -101,7 +108,7 @@ def aged(own: OwnRegion, days: float = 3) -> None:
     """Whatever was written was written days ago, records of passes included."""
     root = own.world.stage.endpoints["us"].folder
     assert root is not None
-    places = (folder(own), *root.rglob("_sterna/sweep"))
+    places = (folder(own), beside(own), *root.rglob("_sterna/sweep"))
     for place in places:
         for path in place.rglob("*"):
             if path.is_file():
@@ -218,8 +225,23 @@ def test_a_sweep_deletes_exactly_the_garbage_in_two_passes(region: OwnRegion, mo
     assert region.sync().outcome == "published"
     region.assert_equal("behind.t")
     world.catalog.delete_tag(held.tag, world.catalog.reference(held.tag).hash)
+    assert_near_is_swept(region)
     remove_object(world, f"s3://us-lake/{region.name}-beside/data/x.parquet")
     forgotten(region)
+
+
+def assert_near_is_swept(own: OwnRegion) -> None:
+    """See that in a location of a REST address, which isn't opted in, garbage goes from the folders of tables alone."""
+    forgotten(own)
+    root = f"s3://us-lake/{own.name}-beside"
+    for path in (f"near/{uuid4()}/data/x.parquet", f"_sterna/rest/{uuid4()}/metadata/00000-x.metadata.json"):
+        put_object(own.world, f"{root}/{path}", b"nobody's")
+    swept(own, near_roots=[root])
+    aged(own)
+    done = swept(own, near_roots=[root])
+    assert (done.failed, done.locations[1:]) == (0, (f"{root}/near", f"{root}/_sterna/rest"))
+    left = [str(path.relative_to(beside(own))) for path in beside(own).rglob("*") if path.is_file()]
+    assert left == ["data/x.parquet"]
 
 
 def needed(own: OwnRegion) -> set[str]:

@@ -545,6 +545,13 @@ class BadUpdate(RestCatalogError, exit_code=ExitCode.INPUT):
     """A request, update or requirement is malformed, unknown, or doesn't fit the table's metadata."""
 
 
+class HomeUnavailable(RestCatalogError, remedy=Remedy.RETRY):
+    """The store of a table's home can't be used, and this region lacks a file that a commit needs."""
+
+    status = 503
+    wire_type = "ServiceUnavailableException"
+
+
 class ForeignFile(RestCatalogError, exit_code=ExitCode.INPUT):
     """A commit names a file that is neither the table's on `main` nor new in the table's place of this region."""
 

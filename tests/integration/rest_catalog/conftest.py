@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 
 import httpx
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from sterna.config.sections.model import Services
-from sterna.serving.http.context import ServeOptions
-from sterna.serving.http.server import GatewayServer, build_server
+from sterna.demo.rest_address import serve_catalog
+from sterna.replication.replica.region import RegionContext
 from tests.support.world import World, pyiceberg_properties
 
 SPARK_CATALOG = "rest_eu"
-_START_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -65,24 +61,20 @@ class Address:
 @pytest.fixture(scope="session")
 def address(world: World) -> Iterator[Address]:
     """The address of eu, as a catalog of the session's Spark too: `rest_eu`."""
-    with world.context() as context:
-        prefix = next(location.prefix for location in context.registry.locations if location.region == "eu")
-        services = Services.model_validate({"catalog": {"regions": {"eu": {"location": prefix}}}})
-        options = ServeOptions(port=0)
-        server = build_server(context, services, options, timedelta(days=7), only=["catalog"], environment={})
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        try:
-            opened = Address(_url(server), world)
-            opened.add_to_spark(SPARK_CATALOG)
-            yield opened
-        finally:
-            server.should_exit = True
-            thread.join(20)
+    with world.context() as context, serving(world, context, SPARK_CATALOG) as opened:
+        yield opened
 
 
-def _url(server: GatewayServer) -> str:
-    deadline = time.monotonic() + _START_SECONDS
-    while not server.started and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+@contextmanager
+def serving(world: World, context: RegionContext, spark_catalog: str) -> Iterator[Address]:
+    """Serve the address of eu, as a catalog of the session's Spark too.
+
+    Args:
+        world: the regions.
+        context: eu, by whatever registry.
+        spark_catalog: the catalog's name.
+    """
+    with serve_catalog(context) as url:
+        opened = Address(url, world)
+        opened.add_to_spark(spark_catalog)
+        yield opened

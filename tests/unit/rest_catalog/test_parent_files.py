@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from pyiceberg.types import DoubleType, NestedField, StructType
 
 from sterna.config.registry.fingerprint import MetadataVersion
-from sterna.errors import BadUpdate, BrokenMetadata, ForeignFile, SizeDiffers, TableError
+from sterna.errors import BadUpdate, BrokenMetadata, ForeignFile, ObjectMissing, SizeDiffers, TableError
 from sterna.iceberg.manifests.entry_records import EntryRecord, ManifestRecords
 from sterna.serving.rest_catalog.carried_entries import CarriedEntries
 from sterna.serving.rest_catalog.parent_files import ParentFiles, open_parent
@@ -36,8 +36,10 @@ class Files:
         self.mapping = mapping()
         self.files = files
 
-    def read_many(self, uris: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        return ((uri, self.files[uri]) for uri in uris)
+    def read(self, uri: str) -> bytes:
+        if uri not in self.files:
+            raise ObjectMissing("no such object", file=uri)
+        return self.files[uri]
 
     def read_bounded(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
         return ((uri, self.files[uri]) for uri in sizes)
@@ -59,7 +61,7 @@ class BoundedFiles(Files):
         super().__init__(files)
         self.budget = LoneBudget(1)
 
-    def read(self, uri: str, *, limit: int) -> bytes:
+    def read(self, uri: str, *, limit: int | None = None) -> bytes:
         return self.files[uri]
 
     def read_bounded(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Any]]:

@@ -49,6 +49,8 @@ class BackgroundSync:
         self._changed = threading.Condition()
         self._requested = self._done = 0
         self._running = False
+        self.failure: SternaError | None = None
+        """Why the last sync failed; None where it didn't."""
 
     def request(self) -> int:
         """Have a sync begin soon that sees what is on `main` now, and return its number for `wait`."""
@@ -69,16 +71,18 @@ class BackgroundSync:
             with self._changed:
                 number = self._requested
             started = time.monotonic()
+            failure: SternaError | None = None
             try:
                 self._sync()
             except SternaError as error:
+                failure = error
                 log.warning("a sync after a commit failed: %s: %s", type(error).__name__, error)
                 self._renew()
             except Exception:
                 log.exception("a sync after a commit failed unexpectedly")
             log.debug("a sync after a commit took %.2f s", time.monotonic() - started)
             with self._changed:
-                self._done = number
+                self._done, self.failure = number, failure
                 self._changed.notify_all()
                 if self._requested == number:
                     self._running = False

@@ -25,11 +25,13 @@ from sterna.errors import (
     SternaError,
 )
 from sterna.replication.replica.commit_access import writer
+from sterna.replication.replica.head import load_held_list, read_head
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import main_metadata
 from sterna.serving.rest_catalog.answer import localize_entry, stands_for
 from sterna.serving.rest_catalog.background_sync import BackgroundSync
 from sterna.serving.rest_catalog.byte_cache import ByteCache
+from sterna.serving.rest_catalog.home_files import OUTAGES, home_unavailable, naming_table
 from sterna.serving.rest_catalog.name_errors import missing_table
 from sterna.serving.rest_catalog.recent_changes import RecentChanges
 from sterna.serving.rest_catalog.replays import IdempotencyKeys
@@ -189,7 +191,11 @@ def _require_visible(address: Address, commit: TableCommit) -> None:
 
 
 def _read_tables(address: Address, main: MainState) -> dict[Key, MainTable | None]:
-    return {key: read_table(address.read_metadata, key, content) for key, content in main.contents.items()}
+    tables: dict[Key, MainTable | None] = {}
+    for key, content in main.contents.items():
+        with naming_table(key_name(key)):
+            tables[key] = read_table(address.read_metadata, key, content)
+    return tables
 
 
 def _is_committed(address: Address, commits: Sequence[TableCommit], main: MainState) -> bool:
@@ -220,7 +226,8 @@ def _prepare(
             continue
         shown = require_served_base(address, commit.key, table.content)
         near_roots = (address.near_root, *address.earlier_roots)
-        content = prepare_commit(context, near_roots, table, shown, commit, rights)
+        with naming_table(key_name(commit.key)):
+            content = prepare_commit(context, near_roots, table, shown, commit, rights)
         if content is not None:
             prepared[commit.key] = content
     return prepared
@@ -236,6 +243,7 @@ def require_served_base(address: Address, key: Key, source: Content) -> Content:
 
     Raises:
         StaleBase: this region is behind.
+        HomeUnavailable: it is, and stays so while the store of another region can't be used.
     """
     context, shown = address.region(), address.shown([key])[key]
     if shown is None or not stands_for(context, key, shown, source):
@@ -243,8 +251,33 @@ def require_served_base(address: Address, key: Key, source: Content) -> Content:
         shown = address.shown([key])[key]
     if shown is None or not stands_for(context, key, shown, source):
         address.renew()  # what was read as `main` may be an old primary's
-        raise StaleBase(f"{context.region.name} doesn't serve the table as {SOURCE_BRANCH} has it", table=key_name(key))
+        message = f"{context.region.name} doesn't serve the table as {SOURCE_BRANCH} has it"
+        _raise_for_outage(address, key_name(key), message)
+        raise StaleBase(message, table=key_name(key))
     return shown
+
+
+def _raise_for_outage(address: Address, name: str, message: str) -> None:
+    """Raise that this region stays behind with a table, where the reason is another region's store.
+
+    Args:
+        name: key name.
+        message: what this region lacks.
+
+    Raises:
+        HomeUnavailable: it is.
+    """
+    context = address.region()
+    head = load_held_list(context.objects, read_head(context.primary, context.region.replica_branch))
+    outages, held = {error.__name__: error for error in OUTAGES}, head.held_by_key.get(name)
+    if held is not None and held.kind in outages:
+        error: SternaError = outages[held.kind](held.reason, file=held.file)
+    elif isinstance(address.sync.failure, OUTAGES):
+        error = address.sync.failure
+    else:
+        return
+    with naming_table(name):
+        raise home_unavailable(context.mapping, error.file, error, message) from error
 
 
 def bring_up(address: Address, contents: Mapping[Key, Content | None]) -> None:

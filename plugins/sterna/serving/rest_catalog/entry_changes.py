@@ -23,6 +23,7 @@ from sterna.catalog.model import (
     namespace_content,
 )
 from sterna.config.near_places import written_places
+from sterna.config.verbatim_copies import metadata_origin
 from sterna.errors import (
     BadUpdate,
     CatalogRefused,
@@ -43,6 +44,7 @@ from sterna.serving.rest_catalog.commit import (
     committed_entry,
     read_main,
 )
+from sterna.serving.rest_catalog.home_files import naming_table
 from sterna.serving.rest_catalog.name_errors import missing_namespace, missing_table, missing_view, taken_name
 from sterna.serving.rest_catalog.names import require_key
 from sterna.serving.rest_catalog.new_tables import create_table_metadata
@@ -64,8 +66,6 @@ from sterna.serving.rest_catalog.view_updates import apply_view_updates, create_
 _MISSING: dict[str, Callable[[Key], RestCatalogError]] = {ICEBERG_TABLE: missing_table, ICEBERG_VIEW: missing_view}
 _KIND_NAMES = {ICEBERG_TABLE: "table", ICEBERG_VIEW: "view", NAMESPACE: "namespace"}
 _UNUSUAL_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
-# What a localized metadata.json's name has more than the one on `main` (`Mapping.metadata_uri`).
-_DIGEST = re.compile(r"-[0-9a-f]{16}(?:-s-?[0-9]{1,19})?(?=(?:\.gz)?\.metadata\.json(?:\.gz)?$)")
 
 
 def stage_table(address: Address, namespace: Key, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _main_uri(context: RegionContext, uri: str) -> str:
     mapping = context.mapping
     if not mapping.below_replica_root(uri):
         return uri
-    version, origin = mapping.metadata_version(uri), _DIGEST.sub("", mapping.origin_uri(uri))
+    version, origin = mapping.metadata_version(uri), metadata_origin(mapping, uri)
     if version is None or mapping.below_replica_root(origin):
         raise BadUpdate("a file of a replica can't be registered", file=uri)
     return origin
@@ -300,7 +300,8 @@ def commit_view(
             return committed_entry(committed_entries(address, main), key)
         content = _existing(address, main, ICEBERG_VIEW, key)
         uri = content.metadata_location or ""
-        metadata = address.read_metadata(uri)
+        with naming_table(key_name(key)):
+            metadata = address.read_metadata(uri)
         try:
             check_requirements(metadata, requirements)
         except RestCatalogError:

@@ -18,6 +18,7 @@ from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import BadUpdate, ObjectMissing, SourceGone
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog.byte_cache import ByteCache, ServedBody
+from sterna.serving.rest_catalog.home_files import read_home_file
 
 if TYPE_CHECKING:
     from sterna.storage.objects import Objects
@@ -37,19 +38,22 @@ def read_metadata(context: RegionContext, uri: str, cache: ByteCache | None = No
     Raises:
         BrokenMetadata, OverLimit: it is no such file, or too large.
         SourceGone: it is gone.
-        StoreUnreachable, StoreDenied: its store can't be used.
+        HomeUnavailable: another region's store can't be used, and this one has no copy.
+        StoreUnreachable, StoreDenied: this region's own store can't be used.
     """
     from sterna.iceberg.json_text import read_document
 
+    def parse(data: bytes) -> dict[str, Any]:
+        document = read_document(data, uri, context.region.limits)
+        if cache is not None and kept is None:
+            cache.put((SOURCE_BRANCH, uri), ServedBody(data))
+        return dict(document.values(document.root()))
+
     kept = cache.get((SOURCE_BRANCH, uri)) if cache is not None else None
     try:
-        data = context.objects.read(uri) if kept is None else kept.content
+        return read_home_file(context.objects, uri, parse) if kept is None else parse(kept.content)
     except ObjectMissing as error:
         raise SourceGone("a metadata file is gone", file=uri) from error
-    document = read_document(data, uri, context.region.limits)
-    if cache is not None and kept is None:
-        cache.put((SOURCE_BRANCH, uri), ServedBody(data))
-    return dict(document.values(document.root()))
 
 
 def address_folder(near_root: str, metadata: Mapping[str, Any], field: str = "table-uuid") -> str:

@@ -8,6 +8,7 @@ names on `main` may have one place here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,6 @@ from sterna.errors import (
     ObjectMissing,
     SizeDiffers,
     StaleBase,
-    SternaError,
     TableError,
     Unsupported,
 )
@@ -28,6 +28,7 @@ from sterna.iceberg.manifests import list_rows
 from sterna.iceberg.manifests.entry_records import FIRST_ROW_ID, EntryRecord, ManifestRecords
 from sterna.iceberg.manifests.list_rows import ListRow, ManifestListRows
 from sterna.iceberg.manifests.manifest import read_entries
+from sterna.serving.rest_catalog.home_files import read_home_file, read_home_files
 from sterna.storage.objects import Objects
 
 FileKey = tuple[str, int | None]
@@ -208,8 +209,8 @@ class ParentFiles:
     def _read_rows(self, rows: Iterable[ListRow]) -> Iterator[tuple[str, bytes]]:
         """Yield the URI and the content of each manifest, each once, in order."""
         lengths = {row.manifest.path: row.manifest.length for row in rows}
-        for path, data in self._objects.read_bounded(lengths):
-            yield path, _require_length(_require_content(data), path, lengths[path])
+        for path, data in read_home_files(self._objects, lengths):
+            yield path, _require_length(data, path, lengths[path])
 
     def _require_same_file(self, main: EntryRecord, served: EntryRecord, served_uri: str) -> None:
         if main.content == ids.POSITION_DELETES:
@@ -260,11 +261,13 @@ def open_parent(
     if snapshot_id is None:
         return ParentFiles(objects, version)
     uri = _list_uri(metadata, snapshot_id)
-    localized = _place(lambda: objects.mapping.localized_uri(uri, version))
-    contents = dict(objects.read_many(filter(None, (uri, localized))))
-    main = _require_content(contents[uri])
-    served = _served_list(objects.mapping, (uri, main), localized, contents)
-    return _pair_lists(objects, version, (uri, main), served, {}, _is_promoted(objects.mapping, metadata))
+    served = _served_list(objects, uri, _place(lambda: objects.mapping.localized_uri(uri, version)))
+    is_promoted = _is_promoted(objects.mapping, metadata)
+
+    def open_pair(data: bytes) -> ParentFiles:
+        return _pair_lists(objects, version, (uri, data), served or (uri, data), {}, is_promoted)
+
+    return read_home_file(objects, uri, open_pair)
 
 
 def open_replaced(
@@ -322,22 +325,20 @@ def _list_uri(metadata: Mapping[str, Any], snapshot_id: int) -> str:
     return uri
 
 
-def _served_list(
-    mapping: RegionMapping, main: tuple[str, bytes], localized: str, contents: Mapping[str, bytes | SternaError]
-) -> tuple[str, bytes]:
-    """Return a list as this region serves it: its localized copy, or itself where all that it names is local."""
-    copy = contents.get(localized)
-    if copy is not None and not isinstance(copy, ObjectMissing):
-        return localized, _require_content(copy)
-    if mapping.is_local(main[0]):
-        return main
-    raise StaleBase("this region doesn't serve the snapshot that the commit's snapshot has as its parent", file=main[0])
+def _served_list(objects: Objects, main: str, localized: str) -> tuple[str, bytes] | None:
+    """Return a list as this region serves it: its localized copy; None: the one on `main`, all of whose files are
+    local.
 
-
-def _require_content(content: bytes | SternaError) -> bytes:
-    if isinstance(content, SternaError):
-        raise content
-    return content
+    Args:
+        main: the list on `main`.
+        localized: the place of its localized copy; "" where it has none.
+    """
+    if localized:
+        with suppress(ObjectMissing):
+            return localized, objects.read(localized)
+    if objects.mapping.is_local(main):
+        return None
+    raise StaleBase("this region doesn't serve the snapshot that the commit's snapshot has as its parent", file=main)
 
 
 def _require_length(data: bytes, uri: str, length: int) -> bytes:

@@ -1,0 +1,174 @@
+"""With the store of a table's home dark, a region's address commits to it from the verbatim copies that are here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sterna.errors import (
+    HomeUnavailable,
+    StoreDenied,
+    StoreUnreachable,
+)
+from sterna.serving.rest_catalog.commit import commit_tables
+from sterna.serving.rest_catalog.rules import Rights
+from sterna.serving.rest_catalog.table_commit import TableCommit
+from tests.support.rest_address import AddressClient, address_of, read_json
+from tests.support.small_world import World, make_world, refusing, run
+from tests.support.verbatim import keeping
+
+KEY = ("ns", "orders")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A table of us with two snapshots, that eu has."""
+    made = keeping(make_world(tmp_path), "eu", "us")
+    for _ in range(2):
+        made.commit(orders=made.write("orders"))
+        run(made)
+    return made
+
+
+@pytest.fixture
+def client(world: World) -> AddressClient:
+    return AddressClient(address_of(world))
+
+
+def us(world: World) -> str:
+    return f"file://{world.folder}/us/"
+
+
+def rows(first: int, count: int = 2) -> pa.Table:
+    return pa.table({"id": pa.array(range(first, first + count), pa.int64())})
+
+
+def ids(client: AddressClient) -> list[int]:
+    return sorted(client.load_table(KEY).scan().to_arrow()["id"].to_pylist())
+
+
+def snapshots(world: World) -> int:
+    head = world.catalog.reference("main").hash
+    return len(read_json(world.catalog.contents("main", head, [KEY])[KEY].metadata_location or "")["snapshots"])
+
+
+def set_comment(client: AddressClient) -> None:
+    update = {"action": "set-properties", "updates": {"comment": "x"}}
+    commit_tables(client.address, [TableCommit(KEY, [], [update])], Rights())
+
+
+def copy(world: World, pattern: str) -> Path:
+    """The newest copy of a kind."""
+    found = (world.folder / "eu/replica/_sterna/verbatim/us-lake/orders").rglob(pattern)
+    return max(found, key=lambda path: path.stat().st_mtime_ns)
+
+
+@pytest.mark.parametrize("outage", [StoreUnreachable, StoreDenied])
+def test_eu_writes_while_us_is_dark(
+    world: World, client: AddressClient, outage: type[StoreUnreachable | StoreDenied]
+) -> None:
+    with refusing(us(world), outage) as asked:
+        client.load_table(KEY).append(rows(10))
+        client.load_table(KEY).delete("id = 1")  # entries of manifests on main are compared
+        assert ids(client) == [0, 0, 2, 2, 10, 11]
+        assert client.address.sync.wait(client.address.sync.request(), 60)
+        assert ids(client) == [0, 0, 2, 2, 10, 11], "published, too"
+        assert [uri for uri in asked if "/us/lake/" in uri] == [], "us isn't even asked"
+    assert snapshots(world) >= 4
+    # us is back, and its own readers see what eu committed.
+    report = run(world, "us")
+    assert (report.held, "ns.orders" in report.published) == ((), True)
+    assert sorted(AddressClient(address_of(world, "us")).load_table(KEY).scan().to_arrow()["id"].to_pylist()) == [
+        *(0, 0, 2, 2, 10, 11)
+    ]
+
+
+def test_after_eu_committed_last_us_writes_while_eu_is_dark(world: World, client: AddressClient) -> None:
+    client.load_table(KEY).append(rows(10))
+    run(world, "us")
+    client = AddressClient(address_of(world, "us"))
+    with refusing(f"file://{world.folder}/eu/", StoreUnreachable):
+        client.load_table(KEY).append(rows(20))
+        client.load_table(KEY).delete("id = 10")
+        assert ids(client) == [0, 0, 1, 1, 2, 2, 11, 20, 21]
+
+
+def test_without_copies_the_file_and_the_table_are_named_at_once(world: World) -> None:
+    client = AddressClient(address_of(keeping(world)))
+    table = client.load_table(KEY)
+    before = snapshots(world)
+    with refusing(us(world), StoreUnreachable), pytest.raises(HomeUnavailable) as failure:
+        table.append(rows(10))
+    error = failure.value
+    assert (error.table, error.status) == ("ns.orders", 503)
+    assert error.file.startswith(us(world))
+    assert error.message == "the store of us can't be used (StoreUnreachable), and no verbatim copy of the file is here"
+    assert snapshots(world) == before
+    client.load_table(KEY).append(rows(10))
+
+
+APPEND: Callable[[AddressClient], None] = lambda client: client.load_table(KEY).append(rows(10))  # noqa: E731
+DELETE: Callable[[AddressClient], None] = lambda client: client.load_table(KEY).delete("id = 1")  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("pattern", "write", "damage"),
+    [
+        *(("*.metadata.json", APPEND, damage) for damage in ("short", "gone", "other bytes")),
+        *(("snap-*.avro", APPEND, damage) for damage in ("short", "gone", "other bytes")),
+        *(("*-m0.avro", DELETE, damage) for damage in ("short", "gone")),
+    ],
+)
+def test_a_copy_that_is_not_whole_is_not_used(
+    world: World, client: AddressClient, pattern: str, write: Callable[[AddressClient], None], damage: str
+) -> None:
+    damaged = copy(world, pattern)
+    content = damaged.read_bytes()
+    if damage == "gone":
+        damaged.unlink()
+    else:
+        damaged.write_bytes(content[: len(content) // 2] if damage == "short" else b"x" * len(content))
+    before = snapshots(world)
+    with refusing(us(world), StoreUnreachable), pytest.raises(HomeUnavailable) as failure:
+        write(client)
+    assert failure.value.file.endswith(damaged.name)
+    assert (str(damaged) in failure.value.message) == (damage != "gone")
+    assert snapshots(world) == before
+    write(client)  # with us's store on
+    assert snapshots(world) > before
+
+
+def test_a_list_that_lost_its_rows_is_not_used(world: World, client: AddressClient) -> None:
+    """A file that is whole by itself, and isn't the list that is served."""
+    lists = sorted((world.folder / "us/lake/orders").rglob("snap-*.avro"), key=lambda path: path.stat().st_mtime_ns)
+    newest = copy(world, "snap-*.avro")
+    older = next(path for path in lists if path.name != newest.name)
+    newest.write_bytes(older.read_bytes())
+    with refusing(us(world), StoreUnreachable), pytest.raises(HomeUnavailable, match="isn't whole"):
+        client.load_table(KEY).append(rows(10))
+    client.load_table(KEY).append(rows(10))
+
+
+def test_a_version_that_is_not_here_is_said_so_and_not_a_conflict(world: World, client: AddressClient) -> None:
+    world.commit(orders=world.write("orders"))  # eu hasn't got it yet
+    with refusing(us(world), StoreUnreachable), pytest.raises(HomeUnavailable) as failure:
+        set_comment(client)
+    assert failure.value.table == "ns.orders"
+
+
+@pytest.mark.parametrize("files", ["*.parquet", "*/lake/orders/data/*"])
+def test_a_version_whose_data_can_not_come_is_said_so(world: World, client: AddressClient, files: str) -> None:
+    world.commit(orders=world.write("orders"))
+    with refusing(us(world), StoreUnreachable, files), pytest.raises(HomeUnavailable) as failure:
+        set_comment(client)
+    assert (failure.value.table, failure.value.file.rpartition(".")[2]) == ("ns.orders", "parquet")
+    assert "eu doesn't serve the table as main has it" in failure.value.message
+
+
+def test_the_regions_own_store_is_no_home_of_others(world: World, client: AddressClient) -> None:
+    copies = f"file://{world.folder}/eu/replica/_sterna/verbatim"
+    with refusing(copies, StoreUnreachable), pytest.raises(StoreUnreachable):
+        set_comment(client)

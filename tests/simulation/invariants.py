@@ -17,7 +17,7 @@ from sterna.replication.replica.head import PLANNED_HASH, Head, parse_head
 from sterna.replication.replica.held import Held
 from tests.simulation.cleaning import KEEP
 from tests.simulation.main import Main
-from tests.simulation.reader import Reached, prove, read_table
+from tests.simulation.reader import EU, Reached, prove, read_table
 from tests.simulation.store import Store, Violation
 from tests.simulation.tables import Table
 from tests.support.doubles.catalog import InMemoryCatalog
@@ -34,6 +34,7 @@ class Invariants:
         root: the replica root.
         origin: takes a URI of the replica back to the one on `main`.
         since: what the branch was up to this head is not looked at; "": everything is.
+        home: how all URIs of the region begin.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class Invariants:
         root: str,
         origin: Callable[[str], str],
         since: str = "",
+        home: str = EU,
     ) -> None:
         self._catalog = catalog
+        self._home = home
         self._store = store
         self._main = main
         self._branch = branch
@@ -100,11 +103,11 @@ class Invariants:
         if self._deleted != self._store.deleted:
             self._deleted = self._store.deleted
             for table in self._shown.values():
-                prove(self._store, table.files)
-            prove(self._store, self._list)
+                prove(self._store, table.files, self._home)
+            prove(self._store, self._list, self._home)
             for until, files in self._older:
                 if until > self._store.now() - KEEP:
-                    prove(self._store, files)
+                    prove(self._store, files, self._home)
 
     def _below_root(self) -> dict[str, int | None]:
         """What the head that is replaced now reaches and a clean-up leaves there for a while.
@@ -171,9 +174,9 @@ class Invariants:
             if uri is None:
                 continue
             if uri in self._read:
-                prove(self._store, self._read[uri].files)
+                prove(self._store, self._read[uri].files, self._home)
             else:
-                self._read[uri] = read_table(self._store, uri, self._origin)
+                self._read[uri] = read_table(self._store, uri, self._origin, self._home)
             self._shown[uri] = self._read[uri]
 
     def _check_equality(self, contents: dict[Key, Content], head: Head) -> None:

@@ -33,28 +33,29 @@ class Store:
 
     Args:
         now: the clock.
-        root: the replica root; what stood at a URI below it once may never be replaced by something else.
+        roots: the replica roots; what stood at a URI below one once may never be replaced by something else.
 
     Attributes:
         dark: how the URIs begin that nobody gets an answer about.
         guard: looks at each file of `main` before a sweep deletes it.
     """
 
-    def __init__(self, now: Callable[[], datetime], root: str) -> None:
+    def __init__(self, now: Callable[[], datetime], *roots: str) -> None:
         self.objects: dict[str, Object] = {}
         self.deleted = 0
         self.guard: Callable[[str], None] = lambda uri: None
         self.dark: set[str] = set()
         self.now = now
-        self._root = f"{root}/"
+        self._roots = tuple(f"{root}/" for root in roots)
+        self._states = tuple(f"{root}_sterna/" for root in self._roots)
         self.ever: dict[str, bytes] = {}
 
     def put(self, uri: str, data: bytes) -> None:
-        if uri.startswith(self._root):
+        if self.is_below_root(uri):
             there = self.objects.get(uri)
             before = self.ever.setdefault(uri, data) if there is None else there.data
             # A task that runs once more after the clean-up took its run's evidence away writes a report anew.
-            if before != data and not (there is None and uri.startswith(f"{self._root}_sterna/")):
+            if before != data and not (there is None and uri.startswith(self._states)):
                 raise Violation(f"overwritten with other content: {uri}")
         self.objects[uri] = Object(data, self.now())
 
@@ -66,7 +67,7 @@ class Store:
         return any(uri.startswith(place) for place in self.dark)
 
     def is_below_root(self, uri: str) -> bool:
-        return uri.startswith(self._root)
+        return uri.startswith(self._roots)
 
 
 class Objects:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import fastavro
@@ -153,6 +155,7 @@ def metadata(table: Table, time_ms: int) -> bytes:
     if table.current is not None:
         refs["main"] = {"snapshot-id": table.current, "type": "branch"}
     times = {snapshot.id: snapshot.time_ms for snapshot in table.snapshots}
+    logged = [id for id in table.log if id in times]
     snapshots = [
         {
             "snapshot-id": item.id,
@@ -173,9 +176,16 @@ def metadata(table: Table, time_ms: int) -> bytes:
         "refs": refs,
         "snapshots": snapshots,
         "properties": table.properties,
-        "snapshot-log": [{"timestamp-ms": times[id], "snapshot-id": id} for id in table.log if id in times],
+        "snapshot-log": [
+            {"timestamp-ms": time, "snapshot-id": id} for id, time in zip(logged, _rising(times, logged), strict=True)
+        ],
     }
     return json.dumps(_FIXED | changing).encode()
+
+
+def _rising(times: dict[int, int], ids: list[int]) -> Iterator[int]:
+    """Yield when each of some snapshots became current: one that became so once more did later than those before."""
+    return accumulate((times[id] for id in ids), max)
 
 
 def _record(name: str, *columns: tuple[str, int, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import yaml
 
 from sterna.servers.access import TokenIssuer
 from sterna.servers.postgres import Database
-from tests.support.command import STERNA
+from tests.support.command import STERNA, gateway_url
 from tests.support.stores import KEY, SECRET, Stores
 
 
@@ -115,18 +114,8 @@ def serving(
     environment = {**os.environ, **variables_of(database), **access.nessie_settings()}
     with log.open("wb") as file, subprocess.Popen(command, stderr=file, env=environment, cwd=folder) as process:
         try:
-            yield GatewayProcess(_address(log, process), process, log, access)
+            yield GatewayProcess(gateway_url(log, process), process, log, access)
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
             process.wait(30)
-
-
-def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        for line in log.read_text().splitlines():
-            if "running on " in line:
-                return str(json.loads(line)["message"]).partition("running on ")[2].split()[0]
-        time.sleep(0.05)
-    raise TimeoutError(f"the gateway doesn't come up: {log.read_text()[-1000:]}")

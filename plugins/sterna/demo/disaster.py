@@ -16,6 +16,7 @@ from sterna.config.environment import temporary_environment
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.demo import nyc
 from sterna.demo.folder import work_folder
+from sterna.demo.rest_address import serve_catalog
 from sterna.errors import NotPrimary, SternaError
 from sterna.postgres.connection import open_connection
 from sterna.replication.failover.promote import plan_promotion, promote
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 _US_TABLE, _EU_TABLE = f"{nyc.NAMESPACE}.airlines", f"{nyc.NAMESPACE}.airports"
+_TABLE_OF_BOTH = f"{nyc.NAMESPACE}.planes"  # born in us, and eu writes to it
 _REPLICATION_TIMEOUT_SECONDS = 60.0
 
 
@@ -71,7 +73,7 @@ def run_disaster(work: Path | None, progress: Progress) -> DisasterResult:
             progress(f"[{time.monotonic() - started:6.1f} s] {text}")
 
         timed_progress(f"starting regions us and eu, each with its Postgres, Nessie and S3 endpoint, in {folder}")
-        running_sites = stack.enter_context(sites(folder))
+        running_sites = stack.enter_context(sites(folder, verbatim_copies=True))
         stack.enter_context(temporary_environment(running_sites.environment))
         _DisasterScenario(running_sites, timed_progress, outcome).run()
     outcome.ok, outcome.seconds = not outcome.failures, time.monotonic() - started
@@ -86,6 +88,7 @@ class _DisasterScenario:
 
     def run(self) -> None:
         self.before()
+        self.dark_store()
         self.disaster()
         self.promotion()
         self.after()
@@ -94,14 +97,38 @@ class _DisasterScenario:
         us, eu = self.writer("us", "us"), self.writer("us", "eu")
         us.create_namespace(nyc.NAMESPACE)
         us.create_table(_US_TABLE, nyc.rows("airlines").schema).append(nyc.rows("airlines"))
+        us.create_table(_TABLE_OF_BOTH, nyc.rows("planes").schema).append(nyc.rows("planes"))
         eu.create_table(_EU_TABLE, nyc.rows("airports").schema).append(nyc.rows("airports"))
-        self.progress("us is the primary. airlines was born in us, airports in eu, both by commits to main")
+        self.progress("us is the primary. airlines and planes were born in us, airports in eu, all by commits to main")
         for region in self.sites.by_region:
             self.sync(region)
         self.wait_until_replicated("eu", "main_replica_eu")
         self.progress(
             f"eu reads its own copy, through its own catalog and store: {self.count('eu', _US_TABLE)} airlines"
         )
+
+    def dark_store(self) -> None:
+        """Write to a table of us by eu's REST address while us's store is down, and its catalog up."""
+        from pyiceberg.catalog.rest import RestCatalog
+
+        planes, endpoint = nyc.rows("planes"), self.sites.by_region["us"].endpoint
+        endpoint.suspend()
+        self.progress("us's store goes down, and the catalog stays up: eu writes to planes by its own REST address")
+        try:
+            with (
+                open_region(self.sites.registry, "eu", self.sites.secrets) as context,
+                serve_catalog(context) as url,
+            ):
+                properties = self.sites.by_region["eu"].endpoint.pyiceberg_properties()
+                RestCatalog("eu", uri=url, **properties).load_table(_TABLE_OF_BOTH).append(planes)
+        finally:
+            endpoint.start()
+        for region in self.sites.by_region:
+            self.sync(region)
+        self.wait_until_replicated("eu", "main_replica_eu")
+        row_count = self.count("us", _TABLE_OF_BOTH)
+        self.check("us reads what eu wrote while us was dark", row_count == 2 * planes.num_rows)
+        self.progress(f"us's store is back, and us reads what eu wrote: {row_count} planes")
 
     def disaster(self) -> None:
         registry, site = self.sites.read_registry(), self.sites.by_region["us"]

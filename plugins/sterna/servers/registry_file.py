@@ -28,6 +28,8 @@ def write_registry(
     catalogs: Mapping[str, Mapping[str, object]],
     endpoints: Mapping[str, Endpoint],
     spark_ports: Mapping[str, int],
+    *,
+    verbatim_copies: bool = False,
 ) -> Path:
     """Write a deployment's registry and return its path.
 
@@ -36,8 +38,10 @@ def write_registry(
         catalogs: region → the mapping under its `catalog`.
         endpoints: region → its S3 endpoint.
         spark_ports: region → the port of its Spark Connect server, where it is to have one.
+        verbatim_copies: whether each region keeps verbatim copies.
     """
-    regions = [_region_entry(region, catalogs[region], spark_ports.get(region)) for region in endpoints]
+    more = {"verbatim_copies": True} if verbatim_copies else {}
+    regions = [_region_entry(region, catalogs[region], spark_ports.get(region)) | more for region in endpoints]
     locations = [_location_entry(region, endpoint) for region, endpoint in endpoints.items()]
     path = work / "storage_registry.yaml"
     path.write_text(yaml.safe_dump({"version": 1, "regions": regions, "locations": locations}, sort_keys=False))

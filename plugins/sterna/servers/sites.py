@@ -129,12 +129,19 @@ class Sites:
 
 
 @contextmanager
-def sites(work: Path, regions: Sequence[str] = ("us", "eu"), *, console: Console | None = None) -> Iterator[Sites]:
+def sites(
+    work: Path,
+    regions: Sequence[str] = ("us", "eu"),
+    *,
+    console: Console | None = None,
+    verbatim_copies: bool = False,
+) -> Iterator[Sites]:
     """Start some regions, the first of them as the primary, and stop all of them at the end.
 
     Args:
         work: a folder for data, logs and the registry; made if it is not there, never removed.
         console: where downloads are shown; None for standard error.
+        verbatim_copies: whether each region keeps verbatim copies.
 
     Raises:
         EngineError: a part is missing or did not start.
@@ -143,7 +150,7 @@ def sites(work: Path, regions: Sequence[str] = ("us", "eu"), *, console: Console
     work.mkdir(parents=True, exist_ok=True)
     fetch_jars(console=console)
     with ExitStack() as stack:
-        yield _connect_sites(work, _start_sites(stack, work, regions))
+        yield _connect_sites(work, _start_sites(stack, work, regions), verbatim_copies=verbatim_copies)
 
 
 def _start_sites(stack: ExitStack, work: Path, regions: Sequence[str]) -> dict[str, EmbeddedSite]:
@@ -167,11 +174,12 @@ def _start_sites(stack: ExitStack, work: Path, regions: Sequence[str]) -> dict[s
     return sites_by_region
 
 
-def _connect_sites(work: Path, sites_by_region: Mapping[str, EmbeddedSite]) -> Sites:
+def _connect_sites(work: Path, sites_by_region: Mapping[str, EmbeddedSite], *, verbatim_copies: bool) -> Sites:
     """Write the registry, make the first region the primary and let the others follow; then start their Nessies."""
     first = next(iter(sites_by_region.values()))
     endpoints = {region: site.endpoint for region, site in sites_by_region.items()}
-    path = write_registry(work, {region: catalog_of(site) for region, site in sites_by_region.items()}, endpoints, {})
+    catalogs = {region: catalog_of(site) for region, site in sites_by_region.items()}
+    path = write_registry(work, catalogs, endpoints, {}, verbatim_copies=verbatim_copies)
     logins = {
         f"AIRFLOW_CONN_{_credential_id(region).upper()}": json.dumps(
             {"conn_type": "postgres", "login": site.postgres.admin.user, "password": site.postgres.admin.password}

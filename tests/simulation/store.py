@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -178,7 +178,13 @@ class Objects:
                 failures[uri] = error
         return failures
 
-    def sweep(self, uris: Sequence[str], *, may_continue: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
+    def sweep(
+        self,
+        uris: Sequence[str],
+        *,
+        near_roots: Collection[str] = (),
+        may_continue: Callable[[], bool] = lambda: True,
+    ) -> dict[str, SternaError]:
         failures: dict[str, SternaError] = {}
         for uri in uris:
             try:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sterna.errors import BadUpdate, RequirementFailed, StaleBase
+from sterna.errors import BadUpdate, CommitOutcomeUnknown, RequirementFailed, StaleBase
 from sterna.serving.rest_catalog.turns import Turns
 
 A, B = ("ns", "a"), ("ns", "b")
@@ -56,6 +56,17 @@ def test_who_waits_for_too_long_is_refused_and_leaves_the_queue() -> None:
         assert turns.waiting(A) == 1
     with turns.take([A]):
         pass
+
+
+def test_a_commit_that_was_sent_before_is_not_refused_while_that_is_at_work() -> None:
+    """Its client would delete files that the first one is about to commit."""
+    turns = Turns(timeout=0.01)
+    with turns.take([A], frozenset({7, 8})):
+        with pytest.raises(CommitOutcomeUnknown, match="was sent before"), turns.take([A], frozenset({7, 8})):
+            pass
+        with pytest.raises(StaleBase, match="take too long"), turns.take([A], frozenset({9})):
+            pass
+        assert turns.waiting(A) == 1
 
 
 def refuse(turns: Turns, snapshot_id: int, error: type[Exception] = RequirementFailed) -> None:

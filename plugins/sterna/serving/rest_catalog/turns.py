@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from sterna.catalog.model import Key, key_name
-from sterna.errors import RequirementFailed, StaleBase
+from sterna.errors import CommitOutcomeUnknown, RequirementFailed, StaleBase
 
 SnapshotIds = frozenset[int]
 NO_SNAPSHOTS: SnapshotIds = frozenset()
@@ -117,6 +117,7 @@ class Turns:
 
         Raises:
             StaleBase: others were at work for too long.
+            CommitOutcomeUnknown: they were, and one of them is the same commit, sent before.
         """
         with ExitStack() as stack:
             for key in sorted(keys):  # in one order, so that no two wait for one another
@@ -152,13 +153,21 @@ class Turns:
                 while not line.is_next(ticket):
                     seconds = end - time.monotonic()
                     if seconds <= 0:
-                        raise StaleBase("other commits to the table take too long", table=key_name(key))
+                        raise self._too_long(key, ticket)
                     self._changed.wait(min(seconds, line.reserved_seconds() or seconds))
                 line.begin(ticket)
             except BaseException:
                 line.waiting.remove(ticket)
                 self._clean(key)
                 raise
+
+    def _too_long(self, key: Key, ticket: _Ticket) -> StaleBase | CommitOutcomeUnknown:
+        """Return the error of a commit that has waited for too long: a refused one's client may delete its files."""
+        line, name = self._lines[key], key_name(key)
+        others = [one for one in (line.working, *line.waiting) if one is not None and one is not ticket]
+        if ticket.snapshot_ids and any(one.snapshot_ids & ticket.snapshot_ids for one in others):
+            return CommitOutcomeUnknown("the same commit was sent before, and isn't done yet", table=name)
+        return StaleBase("other commits to the table take too long", table=name)
 
     def _clean(self, key: Key) -> None:
         """Forget a table at which nothing is, and let the others look whether it is their turn."""

@@ -16,6 +16,7 @@ from sterna.replication.sync.run import sync
 from sterna.text.status import status_text
 from tests.support.small_world import World, here, refusing, run, view
 from tests.support.verbatim import copies, keeping, originals, path_of, without_first
+from tests.unit.sync.test_bulk_copy import LARGE, with_lanes
 
 
 def test_copies_are_made_where_the_region_keeps_them(world: World) -> None:
@@ -118,6 +119,14 @@ def test_a_copy_that_is_not_whole_is_written_again(world: World) -> None:
         metadata.unlink()
     run(kept, full=True)
     assert manifest.read_bytes() == content
+
+
+def test_a_table_that_the_large_lane_copies_gets_its_copies(world: World) -> None:
+    kept = with_lanes(keeping(world, "eu"))
+    kept.commit(a=kept.write("a", LARGE))
+    report = run(kept)
+    assert (report.transit, report.held) == ((), ())
+    assert copies(kept) == without_first(originals(kept))
 
 
 def test_a_source_that_is_gone_ends_nothing(world: World) -> None:

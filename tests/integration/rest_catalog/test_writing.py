@@ -6,61 +6,20 @@ files of writers alone, by its own names.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sterna.catalog.model import Key
+from tests.integration.rest_catalog.comparison import compare, main_metadata, make, rows
 from tests.integration.rest_catalog.conftest import Address
-from tests.support.world import World, merge_on_read
+from tests.support.world import World
 
 
 @pytest.fixture(scope="module")
 def ns(world: World) -> Iterator[str]:
     with world.namespace("rest_write") as name:
         yield name
-
-
-def make(world: World, name: str, version: int, region: str = "us") -> str:
-    """A table with some rows, which this region has."""
-    table = f"rest_write.{name}"
-    world.sql(f"CREATE TABLE main_{region}.{table} (id BIGINT, name STRING) USING iceberg {merge_on_read(version)}")
-    world.sql(f"INSERT INTO main_{region}.{table} SELECT id, concat('n', id) FROM range(0, 30, 1, 1)")
-    world.sync()
-    return table
-
-
-def rows(world: World, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
-    return sorted(world.sql(f"SELECT {columns} FROM {table}"), key=repr)
-
-
-def main_metadata(world: World, table: str) -> dict[str, Any]:
-    key: Key = tuple(table.split("."))
-    document: dict[str, Any] = json.loads(world.context().objects.read(world.content(key).metadata_location or ""))
-    return document
-
-
-def compare(world: World, table: str) -> list[tuple[Any, ...]]:
-    """See that all three have the same, and `main` its own names; return the rows."""
-    served = rows(world, f"rest_eu.{table}")
-    assert served == rows(world, f"main_us.{table}")
-    assert world.snapshots(f"rest_eu.{table}") == world.snapshots(f"main_us.{table}")
-    world.sync()
-    assert rows(world, f"replica_eu.{table}") == served
-    document = main_metadata(world, table)
-    root = world.context().region.replica_root
-    files = world.sql(f"SELECT file_path FROM main_us.{table}.all_files")
-    manifests = world.sql(f"SELECT path FROM main_us.{table}.all_manifests")
-    for text in (json.dumps(document), *(row[0] for row in (*files, *manifests))):
-        assert root not in text
-    assert "near" not in str(document.get("properties"))
-    assert document["properties"].get("write.data.path") is None
-    assert document["properties"].get("write.metadata.path") is None
-    assert document["location"].startswith(world.stage.warehouse("us"))
-    return served
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -530,6 +530,51 @@ def commits(
     bench(minutes, work)
 
 
+@app.command(epilog="Example: python3 run.py bench rest-load --seconds 20 --rounds 3")
+def rest_load(
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long tables are loaded, in each round.")] = 20,
+    rounds: Rounds = 3,
+    work: Work = None,
+) -> None:
+    """50 loads a second of a table at a region's REST address, beside Nessie's own. Goals: p99 of 50 and 150 ms."""
+    from bench.rest_catalog import bench_load
+
+    bench_load(seconds, rounds, work)
+
+
+@app.command(epilog="Example: python3 run.py bench rest-append --rounds 5")
+def rest_append(rounds: Rounds = 5, work: Work = None) -> None:
+    """Appends from eu to a table of us, 100 ms away, by the REST address and natively. Goal: half the time."""
+    from bench.rest_catalog import bench_append
+
+    bench_append(rounds, work)
+
+
+@app.command(epilog="Example: python3 run.py bench rest-turns --minutes 2")
+def rest_turns(
+    minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="How long clients commit.")] = 5.0,
+    work: Work = None,
+) -> None:
+    """30 commits a minute from each of two regions to one table, by their REST addresses, with default retries.
+
+    Goal: none that was acknowledged is lost, at most 2 % give up, and p99 is at most 5 s.
+    """
+    from bench.rest_catalog import bench_turns
+
+    bench_turns(minutes, work)
+
+
+@app.command(epilog="Example: python3 run.py bench rest-turns-model --minutes 20")
+def rest_turns_model(
+    minutes: Annotated[float, typer.Option("--minutes", min=1, help="How long clients commit, in the model.")] = 20,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How often it is played.")] = 4,
+) -> None:
+    """A model of what rest-turns measures, with and without turns: how many clients give up. Nothing is measured."""
+    from bench.turns_model import bench
+
+    bench(minutes, seeds)
+
+
 @app.command(epilog="Example: python3 run.py bench arrive --rows 5")
 def arrive(
     rows: Annotated[int, typer.Option("--rows", min=1, help="Rows, one after the other.")] = 30, work: Work = None

@@ -1,6 +1,6 @@
 """Names that are missing or taken, in the words of Iceberg's Java library: engines, and tests of catalogs, know these.
 
-Source: Iceberg's `CatalogHandlers` and `BaseMetastoreCatalog`, of whose messages `CatalogTests` knows the beginnings.
+Source: Iceberg's `CatalogHandlers` and `BaseMetastoreCatalog`; `CatalogTests` compares how the messages begin.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import typer
 
 from sterna.cli.context import open_context
@@ -31,5 +33,5 @@ def status(
 
     with open_context(registry, region) as context:
         region_status = gather_status(context, maintenance=read_services(services).maintenance)
-    exit_code = first_exit_code(alarm.exit_code for alarm in find_alarms(region_status, AlarmLimits()))
+    exit_code = first_exit_code(alarm.exit_code for alarm in find_alarms(region_status, AlarmLimits(math.inf)))
     Output(as_json).result(region_status, status_text(region_status), exit_code)

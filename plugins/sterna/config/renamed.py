@@ -85,7 +85,7 @@ METRICS: Final[Mapping[str, str]] = {
     "sterna.features_behind_seconds": "sterna.reconciler_lag_seconds",
     "sterna.features_alarm": "sterna.reconciler_blocked",
 }
-"""Metrics: of the gateway's `/metrics`, and of Airflow; the label `outlet` became `sink`."""
+"""Metrics: of the gateway's `/metrics`, and of Airflow; the label `outlet` became `sink`, and `view` became `name`."""
 
 PYTHON_NAMES: Final[Mapping[str, str]] = {
     "sterna.client.Figures": "sterna.client.QueryAnswer",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,7 +31,7 @@ class AlarmLimits:
         slot: the share of what the primary keeps of its log at most, that a region may need.
     """
 
-    lag: float = math.inf
+    lag: float
     ignore_held: tuple[str, ...] = ()
     gc: float | None = None
     slot: float = 0.8

@@ -255,7 +255,7 @@ def sweep_orphans(task: StepOperator, services: Services) -> Outcome:
     """Delete orphan files of the region; alarm where that failed for one.
 
     Raises:
-        AirflowSkipException: the registry opts no location of the region in, and the region has no REST address.
+        AirflowSkipException: neither the registry opts a location of the region in, nor the section `catalog`.
     """
     from airflow.sdk.exceptions import AirflowSkipException
 

@@ -1,4 +1,4 @@
-"""Where writers' files may be deleted: below what the registry opts in, and in the places of the region's REST address.
+"""Where writers' files may be deleted: what the registry opts in, and places of a REST address whose settings do.
 
 Never among sterna's own files, but for those that the address writes for tables.
 """
@@ -40,11 +40,14 @@ class SweptFolder:
 def swept_roots(mapping: Mapping, services: Services) -> tuple[str, ...]:
     """Return the locations of this region's REST address, earlier ones too, as the registry spells them.
 
-    To name one there says that `near` and the address's folder below it are this catalog's alone.
+    None without its setting `sweep`: another catalog may have files in a folder of the same name.
 
     Raises:
         UsageError: one is in no location of the region's own.
     """
+    settings = services.catalog.regions.get(mapping.region.name) if services.catalog is not None else None
+    if settings is None or not settings.sweep:
+        return ()
     return tuple(dict.fromkeys(_own_folder(mapping, root).uri for root in address_locations(mapping, services)))
 
 

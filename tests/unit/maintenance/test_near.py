@@ -312,8 +312,14 @@ def test_the_stores_themselves_refuse_to_sweep_elsewhere(world: World, place: st
 
 
 def settings(location: str, earlier: Collection[str] = ()) -> Services:
-    region = {"location": location, "earlier_locations": list(earlier)}
+    region = {"location": location, "earlier_locations": list(earlier), "sweep": True}
     return Services.model_validate({"catalog": {"regions": {"eu": region}}})
+
+
+def test_an_address_is_swept_only_where_its_settings_say_so(world: World) -> None:
+    """Another catalog may have tables' files in a folder of the same name."""
+    services = Services.model_validate({"catalog": {"regions": {"eu": {"location": near_root(world)}}}})
+    assert swept_roots(world.context("eu").mapping, services) == ()
 
 
 def test_locations_of_before_are_swept_too(world: World, client: AddressClient) -> None:

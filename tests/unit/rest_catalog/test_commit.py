@@ -22,6 +22,7 @@ from sterna.errors import (
     CommitOutcomeUnknown,
     Forbidden,
     ForeignFile,
+    HomeUnavailable,
     NoSuchTable,
     RequirementFailed,
     StaleBase,
@@ -31,7 +32,7 @@ from sterna.replication.sync.rewrite_metadata import rewrite_options
 from sterna.replication.sync.run import sync
 from sterna.serving.rest_catalog import commit as commit_module
 from sterna.serving.rest_catalog.byte_cache import ByteCache
-from sterna.serving.rest_catalog.commit import commit_tables
+from sterna.serving.rest_catalog.commit import Address, commit_tables
 from sterna.serving.rest_catalog.entry_changes import create_table
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit, prepare_commit, read_table
@@ -227,6 +228,47 @@ def test_a_known_idempotency_key_is_answered(world: World, client: AddressClient
     commit_tables(address_of(world), [commit], Rights(), "key-1")
     assert head(world) == committed
     assert main_metadata(world)["properties"]["a"] == "2"
+
+
+def test_a_known_idempotency_key_is_answered_though_the_metadata_is_another_ones_now(
+    world: World, client: AddressClient
+) -> None:
+    """A refusal would have its client delete what it committed."""
+    commit = TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])
+    commit_tables(client.address, [commit], Rights(), "key-1")
+    world.commit(orders=world.write("orders"))
+    run(world)
+
+    def fails(*_: Any) -> dict[str, Any]:
+        raise HomeUnavailable("us is dark")
+
+    address = address_of(world)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Address, Address.read_metadata.__name__, fails)
+        commit_tables(address, [commit], Rights(), "key-1")
+        with pytest.raises(HomeUnavailable):
+            commit_tables(address, [commit], Rights(), "key-2")
+
+
+def test_a_lost_race_that_cant_be_looked_up_is_no_refusal(
+    world: World, client: AddressClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came first may be the same request, by another instance."""
+    location, reads = world.write("orders"), list[str]()
+    on_commit(world, lambda: world.commit(orders=location) and None, monkeypatch)
+    read = Address.read_metadata
+
+    def dark_later(address: Address, uri: str) -> dict[str, Any]:
+        reads.append(uri)
+        if len(set(reads)) > 1:
+            raise HomeUnavailable("us is dark")
+        return read(address, uri)
+
+    monkeypatch.setattr(Address, Address.read_metadata.__name__, dark_later)
+    table = client.load_table(KEY)
+    with pytest.raises(CommitOutcomeUnknown) as caught:
+        table.append(rows(10))
+    assert "us is dark" in str(caught.value)
 
 
 def test_a_region_that_is_behind_is_brought_up_first(world: World, client: AddressClient) -> None:

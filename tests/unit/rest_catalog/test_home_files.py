@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from sterna.errors import (
     StoreDenied,
     StoreUnreachable,
 )
+from sterna.serving.rest_catalog.byte_cache import ByteCache
 from sterna.serving.rest_catalog.commit import commit_tables
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit
@@ -139,6 +141,17 @@ def test_a_copy_that_is_not_whole_is_not_used(
     assert snapshots(world) == before
     write(client)  # with us's store on
     assert snapshots(world) > before
+
+
+def test_what_is_read_at_home_is_kept_in_memory_and_no_broken_copy(world: World, client: AddressClient) -> None:
+    address = replace(client.address, cache=ByteCache(1 << 20))
+    uri = world.catalog.contents("main", world.catalog.reference("main").hash, [KEY])[KEY].metadata_location or ""
+    damaged = copy(world, "*.metadata.json")
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    for _ in range(2):
+        assert address.read_metadata(uri) == read_json(uri)
+    with refusing(us(world), StoreUnreachable):
+        assert address.read_metadata(uri) == read_json(uri)
 
 
 def test_a_list_that_lost_its_rows_is_not_used(world: World, client: AddressClient) -> None:

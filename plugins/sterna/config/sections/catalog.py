@@ -26,6 +26,7 @@ class CatalogRegion(StrictModel):
         defaults: properties that engines get as defaults, such as `s3.endpoint`; none is a secret.
         timeout: seconds that the region's store may stay silent.
         cache: bytes of metadata files that one process keeps in memory; default: `256MiB`.
+        sweep: delete [garbage](#garbage): the folders with it are this catalog's alone.
     """
 
     location: Prefix
@@ -34,6 +35,7 @@ class CatalogRegion(StrictModel):
     defaults: dict[str, Annotated[str, StringConstraints(max_length=1000)]] = Field(default_factory=dict)
     timeout: Annotated[float, Field(gt=0, le=600)] = 10.0
     cache: Size = 256 << 20
+    sweep: bool = False
 
     @field_validator("defaults")
     @classmethod

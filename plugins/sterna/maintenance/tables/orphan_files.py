@@ -140,6 +140,7 @@ class MainScope:
 
     def catch_up(self) -> None:
         """Reach what references show meanwhile."""
+        self._polled = time.monotonic()  # before: what is committed while new metadata is read isn't seen
         self.referenced.add_references(self.references.poll())
 
     def select_garbage(self, listing: Listing) -> tuple[Files]:
@@ -182,7 +183,7 @@ class MainScope:
 
     def delete(self, garbage: Garbage, tally: DeletionTally) -> None:
         """Delete a part, within the time for which a poll of all references counts."""
-        lease = time.monotonic() + _LEASE_SECONDS
+        lease = self._polled + _LEASE_SECONDS
         sweep_files = partial(self.context.objects.sweep, near_roots=self._near_roots)
         garbage.delete_part(tally, lambda uris: sweep_files(uris, may_continue=lambda: time.monotonic() < lease))
 
@@ -190,8 +191,9 @@ class MainScope:
 def _require_swept_folders(context: RegionContext, near_roots: Collection[str]) -> None:
     if not swept_folders(context.mapping, near_roots):
         raise UsageError(
-            f"no location of region {context.region.name} may be swept, and it has no REST address",
-            hint="set sweep: true at a location of the registry where all tables' files belong to this catalog",
+            f"no location of region {context.region.name} may be swept",
+            hint="set sweep: true where all tables' files belong to this catalog: at a location of the registry, or in "
+            "the section catalog of the services file",
         )
 
 

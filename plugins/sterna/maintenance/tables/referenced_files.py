@@ -111,7 +111,7 @@ class ReferencedFiles:
         mapping = self.context.mapping
         if mapping.below_replica_root(uri):
             try:
-                yield mapping.origin_uri(uri)
+                yield from dict.fromkeys((mapping.origin_uri(uri), mapping.metadata_origin(uri)))
             except TableError as error:
                 if not uri.startswith(f"{self.context.region.replica_root}/"):
                     raise UpkeepBlocked(f"what it is a copy of is unknown: {error.message}", file=uri) from error

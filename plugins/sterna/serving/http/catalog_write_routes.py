@@ -104,7 +104,7 @@ class CatalogWriteRoutes:
 
     async def register_table(self, request: Request) -> Response:
         """Put a table on `main` that a metadata.json describes."""
-        return await self._created(request, self._service.register_table)
+        return await self._created(request, self._service.register_table, has_rights=True)
 
     async def create_view(self, request: Request) -> Response:
         """Make a view."""
@@ -154,12 +154,12 @@ class CatalogWriteRoutes:
             self._require_visible(writer, read_identifier(identifier))
         return await self._done(request, self._service.commit_transaction, body, self._rights(writer))
 
-    async def _created(self, request: Request, create: Callable[..., Any]) -> Response:
+    async def _created(self, request: Request, create: Callable[..., Any], *, has_rights: bool = False) -> Response:
         writer, namespace = await self._writer(request), _namespace(request)
         body = await self._body(request, writer)
         if isinstance(name := body.get("name"), str):
             self._require_visible(writer, (*namespace, name))
-        return await self._loaded(request, create, namespace, body)
+        return await self._loaded(request, create, namespace, body, *((self._rights(writer),) if has_rights else ()))
 
     async def _renamed(self, request: Request, rename: Callable[..., Any]) -> Response:
         writer = await self._writer(request)

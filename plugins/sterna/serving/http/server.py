@@ -36,8 +36,8 @@ from sterna.serving.rest_catalog.reader import open_replica_catalog
 from sterna.serving.rest_catalog.write_service import open_write_service
 
 log = logging.getLogger(__name__)
-# Longer than balancers keep an idle connection, and engines pause between a load and a commit: whoever closes one first
-# may meet a request on it.
+# Longer than balancers keep an idle connection, and than engines pause between a load and a commit: a connection that
+# is closed here may have a request on its way.
 _KEEP_ALIVE_SECONDS = 75
 _MAX_MESSAGE_BYTES = 16 * 1024  # of a WebSocket's client, whose messages are ignored
 _STREAM_CLOSE_SECONDS = 0.2  # at most, in which streams send their end; WebSockets are closed after that

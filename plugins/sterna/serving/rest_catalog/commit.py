@@ -161,8 +161,10 @@ def commit_tables(
     snapshot_ids = frozenset(snapshot_id for commit in commits for snapshot_id in commit.snapshot_ids)
     with address.turns.take(keys, snapshot_ids):
         main = read_main(address, keys, idempotency_key)
+        if main.replayed:  # before anything is read that may fail: a client deletes what it thinks refused
+            return committed_entries(address, main)
         tables = _read_tables(address, main)
-        if main.replayed or _all_replayed(commits, tables):
+        if _all_replayed(commits, tables):
             return committed_entries(address, main)
         try:
             prepared = _prepare(address, commits, tables, rights)
@@ -325,8 +327,13 @@ def carry_out(
             swap_on_main(catalog, context.region.name, swap, main.head, idempotency_key=idempotency_key)
         return _show(address, _after(main.contents, operations), shown, renamed)
     except StaleBase:
-        now = read_main(address, list(main.contents), idempotency_key)
-        if now.replayed or is_committed(now):
+        try:
+            now = read_main(address, list(main.contents), idempotency_key)
+            was_committed = now.replayed or is_committed(now)
+        except SternaError as error:
+            message = "a commit came first, and whether that was this one's own first attempt can't be seen"
+            raise CommitOutcomeUnknown(f"{message}: {error.message}") from error
+        if was_committed:
             return committed_entries(address, now)
         bring_up(address, now.contents)
         raise

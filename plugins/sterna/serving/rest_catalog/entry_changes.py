@@ -27,6 +27,7 @@ from sterna.config.verbatim_copies import metadata_origin
 from sterna.errors import (
     BadUpdate,
     CatalogRefused,
+    Forbidden,
     NamespaceNotEmpty,
     RestCatalogError,
     StaleBase,
@@ -51,6 +52,7 @@ from sterna.serving.rest_catalog.new_tables import create_table_metadata
 from sterna.serving.rest_catalog.overlay import overlaid_properties, served_view_metadata
 from sterna.serving.rest_catalog.requirements import check_requirements
 from sterna.serving.rest_catalog.rules import (
+    Rights,
     is_replicated,
     reject_protected_properties,
     reject_protected_updates,
@@ -64,6 +66,7 @@ from sterna.serving.rest_catalog.rules import (
 from sterna.serving.rest_catalog.view_updates import apply_view_updates, create_view_metadata
 
 _MISSING: dict[str, Callable[[Key], RestCatalogError]] = {ICEBERG_TABLE: missing_table, ICEBERG_VIEW: missing_view}
+_NO_RIGHTS = Rights()
 _KIND_NAMES = {ICEBERG_TABLE: "table", ICEBERG_VIEW: "view", NAMESPACE: "namespace"}
 _UNUSUAL_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -147,16 +150,19 @@ def _new_location(address: Address, key: Key, request: Mapping[str, Any]) -> str
     return uri
 
 
-def register_table(address: Address, namespace: Key, request: Mapping[str, Any], idempotency_key: str = "") -> Content:
+def register_table(
+    address: Address, namespace: Key, request: Mapping[str, Any], rights: Rights = _NO_RIGHTS, idempotency_key: str = ""
+) -> Content:
     """Put a table that a metadata.json describes on `main`, and return this region's own entry for it.
 
     Args:
         request: a RegisterTableRequest of the REST specification.
+        rights: the client's.
         idempotency_key: the client's; "" for none.
 
     Raises:
         NoSuchNamespace, AlreadyExists: it can't be put there.
-        BadUpdate, Forbidden: it is no such file, or a table mustn't be there.
+        BadUpdate, Forbidden: it is no such file, or a table mustn't be there, or in the place of another one.
         CommitOutcomeUnknown: as `carry_out`.
     """
     context, key = address.region(), _new_key(namespace, request)
@@ -170,8 +176,19 @@ def register_table(address: Address, namespace: Key, request: Mapping[str, Any],
         if existing is None or request.get("overwrite") is not True or existing.kind != ICEBERG_TABLE:
             _require_free(main, namespace, key)
         if existing is not None:
+            _require_right_to_overwrite(rights, key)
             content = content.with_id(existing.id)
         return _put(address, main, key, content, "table", idempotency_key)
+
+
+def _require_right_to_overwrite(rights: Rights, key: Key) -> None:
+    """See that a client may put another metadata.json in a table's place: snapshots and properties may go by that.
+
+    Raises:
+        Forbidden: it may not remove snapshots either.
+    """
+    if not rights.expire:
+        raise Forbidden("registering another metadata.json over a table is for maintenance alone", table=key_name(key))
 
 
 def _registered_content(context: RegionContext, key: Key, uri: object) -> Content:

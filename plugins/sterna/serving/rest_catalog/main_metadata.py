@@ -45,9 +45,10 @@ def read_metadata(context: RegionContext, uri: str, cache: ByteCache | None = No
 
     def parse(data: bytes) -> dict[str, Any]:
         document = read_document(data, uri, context.region.limits)
-        if cache is not None and kept is None:
+        metadata = dict(document.values(document.root()))
+        if cache is not None and kept is None:  # only what is whole: a copy may be broken where the file is not
             cache.put((SOURCE_BRANCH, uri), ServedBody(data))
-        return dict(document.values(document.root()))
+        return metadata
 
     kept = cache.get((SOURCE_BRANCH, uri)) if cache is not None else None
     try:

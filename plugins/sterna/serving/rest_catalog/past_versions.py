@@ -30,6 +30,7 @@ from sterna.serving.rest_catalog.replica_index import BranchContents
 PAST_PREFIX = f"{SOURCE_BRANCH}@"
 """How a prefix begins that names a version."""
 _HASH = re.compile(r"[0-9a-f]{64}")
+_DATE_AND_OFFSET = re.compile(r"[\d-]{8,10}[ +]")
 _MAX_COMMITS = 100_000  # commits of a branch that are looked through
 _MAX_CLOCK_SKEW = timedelta(hours=6)  # of two catalogs, one of which took over
 _MAX_CACHED_VERSIONS = 8  # of which all contents are in memory
@@ -172,6 +173,8 @@ def _published(commit: Commit) -> _Published | None:
 
 def _parse_moment(text: str) -> datetime:
     try:
+        if _DATE_AND_OFFSET.match(text):  # a date and an offset alone would be read as a time of the day
+            raise ValueError
         moment = parse_time(text.replace(" ", "+"))  # a plus that wasn't escaped in a query is a space
     except (ValueError, OverflowError):
         shown = printable(text, _MAX_SHOWN_CHARS)

@@ -310,7 +310,7 @@ def _require_not_held(branch: BranchContents, key: Key) -> None:
     """
     held = branch.held.get(key_name(key))
     if held is not None:
-        raise Forbidden(f"at that commit it was {held.state} here: {held.kind}: {held.reason}", table=held.key)
+        raise Forbidden(f"at that commit it was {held.state} here: {held.kind}", table=held.key)
 
 
 def _list_identifiers(

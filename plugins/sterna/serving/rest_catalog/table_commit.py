@@ -130,8 +130,12 @@ def is_replay(table: MainTable, commit: TableCommit) -> bool:
 
 
 def _identity(snapshot: Mapping[str, Any]) -> tuple[Any, ...]:
-    fields = ("parent-snapshot-id", "sequence-number", "timestamp-ms", "schema-id", "summary")
-    return tuple(snapshot.get(field) for field in fields)
+    fields = ("parent-snapshot-id", "sequence-number", "timestamp-ms", "schema-id")
+    summary = snapshot.get("summary")
+    # The operation is filled in where a client leaves it out.
+    items = summary.items() if isinstance(summary, dict) else ()
+    properties = {name: value for name, value in items if name != "operation"}
+    return (*(snapshot.get(field) for field in fields), properties)
 
 
 def _added_snapshot(update: Mapping[str, Any]) -> Mapping[str, Any] | None:

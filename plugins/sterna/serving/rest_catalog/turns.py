@@ -23,6 +23,7 @@ from sterna.errors import CommitOutcomeUnknown, RequirementFailed, StaleBase
 
 SnapshotIds = frozenset[int]
 NO_SNAPSHOTS: SnapshotIds = frozenset()
+_POLL_SECONDS = 1.0  # a reservation may lapse between two looks at the clock
 _MAX_ATTEMPTS = 5  # of a client with default settings of either library: it has given up then
 
 
@@ -154,7 +155,8 @@ class Turns:
                     seconds = end - time.monotonic()
                     if seconds <= 0:
                         raise self._too_long(key, ticket)
-                    self._changed.wait(min(seconds, line.reserved_seconds() or seconds))
+                    reserved = line.reserved_seconds()
+                    self._changed.wait(min(seconds, reserved) if reserved else min(seconds, _POLL_SECONDS))
                 line.begin(ticket)
             except BaseException:
                 line.waiting.remove(ticket)

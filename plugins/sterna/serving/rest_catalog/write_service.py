@@ -85,14 +85,18 @@ class CatalogWriteService:
             return LoadedTable("", served_metadata(metadata, context.mapping, self._address.near_root))
         return self._loaded_table(entry_changes.create_table(self._address, namespace, request, idempotency_key))
 
-    def register_table(self, namespace: Key, request: Mapping[str, Any], idempotency_key: str) -> LoadedTable:
+    def register_table(
+        self, namespace: Key, request: Mapping[str, Any], rights: Rights, idempotency_key: str
+    ) -> LoadedTable:
         """Put a table on `main` that a metadata.json describes.
 
         Args:
             request: a RegisterTableRequest.
+            rights: the client's.
             idempotency_key: the client's; "" for none.
         """
-        return self._loaded_table(entry_changes.register_table(self._address, namespace, request, idempotency_key))
+        content = entry_changes.register_table(self._address, namespace, request, rights, idempotency_key)
+        return self._loaded_table(content)
 
     def drop_table(self, key: Key, idempotency_key: str) -> None:
         """Drop a table; whether or not a purge was requested, its files stay."""
@@ -188,7 +192,7 @@ def open_write_service(context: RegionContext, catalog: ReplicaCatalog, services
     location = catalog.settings.location
     address = Address(region, location, recent, sync, cache=catalog.cache)
     address.earlier_roots = [root for root in near_roots(context.mapping, services) if root != location]
-    kept = [region]
+    kept = [region, syncing]
     if credential_id := catalog.settings.catalog_credential_id:
         address.writing = KeptRegion(with_catalog_credential(context, credential_id))
         kept.append(address.writing)

@@ -339,10 +339,10 @@ def test_numbers_and_logs_name_no_secret_and_no_table(door: GatewayProcess) -> N
         "refused_total",
         "batches_total",
         "backlog_bytes",
-        "oldest_seconds",
         "up",
     ):
         assert f"# TYPE sterna_ingest_{name} " in numbers
+    assert 'sterna_reconciler_lag_seconds{kind="ingest",name="uploads"}' in numbers
     assert 'sterna_ingest_drops_total{format="json"}' in numbers and 'status="422"' in numbers
     assert "acme" not in numbers
     assert httpx.get(f"{door.url}/health").json() == {"status": "ok", "catalog": "ok", "ingest": "ok"}

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from sterna.catalog.model import Content, Key
 from sterna.config.limits import Limits
 from sterna.errors import CommitOutcomeUnknown, StaleBase
 from sterna.iceberg.files import LocalizedFile
@@ -79,15 +80,15 @@ def main_names_a_clients_list() -> AbstractContextManager[Any]:
 
 def no_answer_is_told_as_no() -> AbstractContextManager[Any]:
     """Where nothing says whether a commit happened, the client is told that it didn't."""
-    real = commit.swap_on_main
+    real = commit.carry_out
 
-    def swap(*arguments: Any, **options: Any) -> str:
+    def carry_out(*arguments: Any, **options: Any) -> dict[Key, Content]:
         try:
             return real(*arguments, **options)
         except CommitOutcomeUnknown as error:
             raise StaleBase(error.message) from error
 
-    return planted(commit.swap_on_main, commit, swap)
+    return planted(commit.carry_out, commit, carry_out)
 
 
 def own_commits_are_forgotten() -> AbstractContextManager[Any]:

@@ -21,7 +21,7 @@ from sterna.maintenance.gc import fencing, run, scope
 from sterna.maintenance.gc.fencing import Fence
 from sterna.replication.execution import copy
 from sterna.replication.failover import certain_term
-from sterna.replication.plan import manifests, planner
+from sterna.replication.plan import manifests, quarantine
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica import bulk_state, head, ids, lag
 from sterna.replication.replica.head import GC_EXPIRY_SECONDS
@@ -349,7 +349,7 @@ class RestWorld:
                 ),
                 *(patch.object(module, "require_certain_term", lambda *_: "1") for module in (run, certain_term)),
                 *(patch.object(module, "uuid", uuids) for module in (ids, take_back, main_metadata)),
-                *(patch.object(module, "ThreadPoolExecutor", Serial) for module in (planner, localize, manifests)),
+                *(patch.object(module, "ThreadPoolExecutor", Serial) for module in (quarantine, localize, manifests)),
                 *(
                     patch.object(module, "threading", threads)
                     for module in (turns, background_sync, replays, replica_index)

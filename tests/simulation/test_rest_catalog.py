@@ -60,7 +60,7 @@ def test_no_commit_is_lost_or_made_twice_and_main_has_its_own_names(block: int, 
         (rest_bugs.a_base_is_stale, "rest: rows of", 0),
         (rest_bugs.a_replay_is_committed_twice, "rest: committed twice", 13),
         (rest_bugs.main_names_a_clients_list, "rest: a client's clean-up deletes what main names", 0),
-        (rest_bugs.no_answer_is_told_as_no, "and main has it", 36),
+        (rest_bugs.no_answer_is_told_as_no, "and main has it", 46),
         (rest_bugs.own_commits_are_forgotten, "is served as main hasn't had it since", 3),
     ],
 )

@@ -29,7 +29,10 @@ from sterna.errors import NotResident, RegistryError, UnregisteredUri, UnsafeUri
 
 _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
 _EXTRA_SNAPSHOT = re.compile(r"-[0-9a-f]{16}-s(-?[0-9]{1,19})(?:(?:\.gz)?\.metadata\.json(?:\.gz)?)?$")
-_METADATA_SUFFIX = re.compile(r"-[0-9a-f]{16}(?:-s-?[0-9]{1,19})?((?:\.gz)?(?:\.metadata\.json)?(?:\.gz)?)$")
+# What `Mapping.metadata_uri` adds to a name.
+_METADATA_DIGEST = re.compile(
+    r"-[0-9a-f]{16}(?:-s-?[0-9]{1,19})?(?=(?:\.gz\.metadata\.json|\.metadata\.json(?:\.gz)?)?$)"
+)
 _SAFE_URI_CHARACTERS = 255  # characters of a whole URI, in ASCII
 _MAX_CACHED_FOLDERS = 100_000
 # A disk takes several slashes for one; in a store they are another key.
@@ -357,7 +360,7 @@ class Mapping:
         Raises:
             UnregisteredUri: as `origin_uri`.
         """
-        return _METADATA_SUFFIX.sub(r"\1", self.origin_uri(uri))
+        return without_digest(self.origin_uri(uri))
 
     def digest(self, policy: Policy, localizer_version: int, *, view: bool = False) -> str:
         """Return 16 hex digits over everything that decides what a localized metadata.json contains."""
@@ -376,6 +379,15 @@ class Mapping:
                 *([views] if view and (views := self.registry.views.digest_fields()) else []),
             ]
         )
+
+
+def without_digest(metadata: str) -> str:
+    """Return the name of the metadata.json that a localized one was made of.
+
+    Args:
+        metadata: the localized one's path or URI, as `Mapping.metadata_uri` made its name.
+    """
+    return _METADATA_DIGEST.sub("", metadata)
 
 
 def extra_snapshot_id(metadata: str) -> int | None:

@@ -11,19 +11,13 @@ tables: the address takes no commits to such tables.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
-from sterna.config.mapping import Mapping
+from sterna.config.mapping import Mapping, without_digest
 from sterna.config.registry.fingerprint import LOCALIZED_FOLDER, split_metadata_version
 from sterna.config.registry.folders import VERBATIM, state_folder
 from sterna.config.registry.paths import validate_key
 from sterna.errors import TableError
-
-# What `Mapping.metadata_uri` adds to the name of a metadata.json.
-_METADATA_DIGEST = re.compile(
-    r"-[0-9a-f]{16}(?:-s-?[0-9]{1,19})?(?=(?:\.gz\.metadata\.json|\.metadata\.json(?:\.gz)?)?$)"
-)
 
 
 def verbatim_uri(mapping: Mapping, uri: str) -> str:
@@ -60,20 +54,8 @@ def copies_of_localized(mapping: Mapping, uris: Iterable[str]) -> Iterator[str]:
         if uri.startswith(f"{root}{LOCALIZED_FOLDER}/"):
             path = split_metadata_version(uri.removeprefix(root))[1]
             yield f"{_copies_root(mapping)}{path}"
-            if (origin := _METADATA_DIGEST.sub("", path)) != path:
+            if (origin := without_digest(path)) != path:
                 yield f"{_copies_root(mapping)}{origin}"
-
-
-def metadata_origin(mapping: Mapping, uri: str) -> str:
-    """Return the metadata.json on `main` that a replica's metadata.json was localized from.
-
-    Args:
-        uri: as `Mapping.metadata_uri` returned it.
-
-    Raises:
-        UnregisteredUri: it is below no location's folder.
-    """
-    return mapping.origin_uri(_METADATA_DIGEST.sub("", uri))
 
 
 def _copies_root(mapping: Mapping) -> str:

@@ -8,7 +8,7 @@ from sterna.config.mapping import Mapping
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import Registry
 from sterna.config.registry.policy import DEFAULT_POLICY
-from sterna.config.verbatim_copies import copies_of_localized, metadata_origin, verbatim_uri
+from sterna.config.verbatim_copies import copies_of_localized, verbatim_uri
 from tests.unit.config.samples import mapping
 
 ROOT = "s3://eu-bucket/replica"
@@ -56,7 +56,7 @@ def test_copies_are_found_from_localized_files(ending: str, extra: int | None) -
     uri = f"s3://us-bucket/t/metadata/00001-{'ab' * 8}{ending}"
     served = regions.metadata_uri(uri, DEFAULT_POLICY, version, extra_snapshot_id=extra)
     assert verbatim_uri(regions, uri) in copies_of_localized(regions, [served])
-    assert metadata_origin(regions, served) == uri
+    assert regions.metadata_origin(served) == uri
     manifest = "s3a://us-bucket/t/metadata/m.avro"
     localized = regions.localized_uri(manifest, version)
     assert list(copies_of_localized(regions, [localized, f"{ROOT}/us/t/data.parquet"])) == [

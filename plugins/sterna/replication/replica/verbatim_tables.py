@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sterna.catalog.model import NAMESPACE, Key, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.config.verbatim_copies import metadata_origin, verbatim_uri
+from sterna.config.verbatim_copies import verbatim_uri
 from sterna.errors import ReferenceNotFound, TableError
 from sterna.replication.replica.region import RegionContext
 
@@ -59,7 +59,7 @@ def read_copied_tables(context: RegionContext, objects: Objects) -> list[CopiedT
         target = content.metadata_location or ""
         if content.kind != NAMESPACE and mapping.metadata_version(target) is not None:
             with suppress(TableError):  # another registry made it
-                shown[key] = CopiedTable(key_name(key), content.kind, metadata_origin(mapping, target), target)
+                shown[key] = CopiedTable(key_name(key), content.kind, mapping.metadata_origin(target), target)
     copies = {key: copy for key, table in shown.items() if (copy := verbatim_uri(mapping, table.uri))}
     sizes = objects.sizes(set(copies.values())) if copies else {}
     absent = {key for key, copy in copies.items() if sizes[copy] is None}

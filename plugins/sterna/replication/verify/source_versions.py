@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 
 from sterna.catalog.model import Content, key_name, parse_key
+from sterna.config.mapping import without_digest
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ReferenceNotFound
 from sterna.replication.replica.head import PLANNED_HASH, Head
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.locations import Places
-
-_DIGEST = re.compile(r"-[0-9a-f]{16}(-s-?[0-9]{1,19})?(?=(\.gz)?\.metadata\.json(\.gz)?$)")
 
 
 def find_origins(context: RegionContext, head: Head, entries: dict[str, Content], places: Places) -> dict[str, Content]:
@@ -59,7 +57,7 @@ def source_metadata_uri(uri: str, places: Places) -> str | None:
     Its place taken back, and the digest out of its name, with the snapshot behind it where there is one.
     """
     origin = places.origin(uri)
-    return origin if origin is None or origin == uri else _DIGEST.sub("", origin)
+    return origin if origin is None or origin == uri else without_digest(origin)
 
 
 def _read_contents(context: RegionContext, hashes: dict[str, str]) -> dict[str, Content]:

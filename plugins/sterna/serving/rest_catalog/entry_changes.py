@@ -23,7 +23,6 @@ from sterna.catalog.model import (
     namespace_content,
 )
 from sterna.config.near_places import written_places
-from sterna.config.verbatim_copies import metadata_origin
 from sterna.errors import (
     BadUpdate,
     CatalogRefused,
@@ -217,7 +216,7 @@ def _main_uri(context: RegionContext, uri: str) -> str:
     mapping = context.mapping
     if not mapping.below_replica_root(uri):
         return uri
-    version, origin = mapping.metadata_version(uri), metadata_origin(mapping, uri)
+    version, origin = mapping.metadata_version(uri), mapping.metadata_origin(uri)
     if version is None or mapping.below_replica_root(origin):
         raise BadUpdate("a file of a replica can't be registered", file=uri)
     return origin

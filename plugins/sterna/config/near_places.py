@@ -22,6 +22,7 @@ from sterna.config.registry.folders import state_root
 from sterna.errors import BrokenMetadata, TableError
 
 if TYPE_CHECKING:
+    from sterna.config.sections.catalog import CatalogRegion
     from sterna.config.sections.model import Services
 
 NEAR_FOLDER: Final = "near"
@@ -86,6 +87,16 @@ def address_root(near_root: str) -> str:
     return f"{state_root(near_root.rstrip('/'))}{_ADDRESS_FOLDER}"
 
 
+def address_settings(mapping: Mapping, services: Services) -> CatalogRegion | None:
+    """Return the settings of the region's REST address, None where it has none.
+
+    Args:
+        mapping: of this region.
+        services: the services file.
+    """
+    return services.catalog.regions.get(mapping.region.name) if services.catalog is not None else None
+
+
 def address_locations(mapping: Mapping, services: Services) -> tuple[str, ...]:
     """Return where the region's REST address has its folders or had them, the present location first.
 
@@ -93,7 +104,7 @@ def address_locations(mapping: Mapping, services: Services) -> tuple[str, ...]:
         mapping: of this region.
         services: the services file.
     """
-    settings = services.catalog.regions.get(mapping.region.name) if services.catalog is not None else None
+    settings = address_settings(mapping, services)
     return (settings.location, *settings.earlier_locations) if settings is not None else ()
 
 
@@ -212,6 +223,7 @@ def origin_or_uri(mapping: Mapping, uri: str) -> str:
 
 
 def written_places(metadata: AbstractMapping[str, Any]) -> Iterable[str]:
+    """Yield a table's location, and the other folders that its properties have engines write to."""
     properties = metadata.get("properties") or {}
     yield str(metadata.get("location", ""))
     yield from (str(properties[path]) for path in WRITE_PATHS if path in properties)

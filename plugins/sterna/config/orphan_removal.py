@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sterna.config.mapping import Mapping
-from sterna.config.near_places import address_locations, address_root, is_writers_place, near_folder
+from sterna.config.near_places import (
+    address_locations,
+    address_root,
+    address_settings,
+    is_writers_place,
+    near_folder,
+)
 from sterna.config.registry.folders import is_state_uri
 from sterna.config.registry.model import Location, is_inside, prefix_spellings
 from sterna.errors import TableError, UsageError
@@ -45,7 +51,7 @@ def swept_roots(mapping: Mapping, services: Services) -> tuple[str, ...]:
     Raises:
         UsageError: one is in no location of the region's own.
     """
-    settings = services.catalog.regions.get(mapping.region.name) if services.catalog is not None else None
+    settings = address_settings(mapping, services)
     if settings is None or not settings.sweep:
         return ()
     return tuple(dict.fromkeys(_own_folder(mapping, root).uri for root in address_locations(mapping, services)))

@@ -327,18 +327,29 @@ def carry_out(
             swap_on_main(catalog, context.region.name, swap, main.head, idempotency_key=idempotency_key)
         return _show(address, _after(main.contents, operations), shown, renamed)
     except StaleBase:
-        try:
-            now = read_main(address, list(main.contents), idempotency_key)
-            was_committed = now.replayed or is_committed(now)
-        except SternaError as error:
-            message = "a commit came first, and whether that was this one's own first attempt can't be seen"
-            raise CommitOutcomeUnknown(f"{message}: {error.message}") from error
+        now, was_committed = _look_again(address, main, idempotency_key, is_committed)
         if was_committed:
             return committed_entries(address, now)
         bring_up(address, now.contents)
         raise
     finally:
         address.sync.request()
+
+
+def _look_again(
+    address: Address, main: MainState, idempotency_key: str, is_committed: Callable[[MainState], bool]
+) -> tuple[MainState, bool]:
+    """Return what `main` has after a lost race, and whether that is what was asked for; arguments as in `carry_out`.
+
+    Raises:
+        CommitOutcomeUnknown: it can't be read.
+    """
+    try:
+        now = read_main(address, list(main.contents), idempotency_key)
+        return now, now.replayed or is_committed(now)
+    except SternaError as error:
+        message = "a commit came first, and whether that was this one's own first attempt can't be seen"
+        raise CommitOutcomeUnknown(f"{message}: {error.message}") from error
 
 
 def _after(before: Mapping[Key, Content | None], operations: Sequence[Operation]) -> dict[Key, Content | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sterna.config.mapping import Mapping as RegionMapping
-from sterna.config.near_places import address_root, near_folder
+from sterna.config.near_places import address_locations, address_root, address_settings, near_folder
 from sterna.config.sections.catalog import CatalogRegion
 from sterna.config.sections.model import Services
 from sterna.errors import UsageError
@@ -22,11 +22,12 @@ def region_settings(mapping: RegionMapping, services: Services) -> CatalogRegion
     Raises:
         UsageError: it configures none for this region, or a location where none may be.
     """
-    name = mapping.region.name
-    settings = services.catalog.regions.get(name) if services.catalog is not None else None
+    settings = address_settings(mapping, services)
     if settings is None:
-        raise UsageError(f"the services file has no catalog.regions.{name}", hint="name another file with --services")
-    for location in (settings.location, *settings.earlier_locations):
+        raise UsageError(
+            f"the services file has no catalog.regions.{mapping.region.name}", hint="name another file with --services"
+        )
+    for location in address_locations(mapping, services):
         validate_own_folders(mapping, location, services.inbox_prefixes)
     return settings
 

@@ -18,6 +18,7 @@ from sterna.concurrency import fork_server
 from sterna.concurrency.fork_server import ForkServer, JobFailure
 from sterna.errors import EngineError
 from tests.support import fork_jobs
+from tests.support.patching import replace_functions
 
 _MEMORY = 1 << 30
 _DEADLINE_SECONDS = 60.0
@@ -119,6 +120,6 @@ def test_a_machine_that_starts_no_process_is_an_engine_error(
     def fail(*_: object, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(fork_server.subprocess, "Popen", fail)
+    replace_functions(monkeypatch, fork_server, subprocess, Popen=fail)
     with pytest.raises(EngineError, match="can't be started: Cannot allocate memory"):
         server.run(job(tmp_path, "environment"), _MEMORY, 60.0)

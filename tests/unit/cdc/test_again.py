@@ -6,6 +6,7 @@ standby the log has them, and a snapshot doesn't see them yet: whoever was open 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ import pytest
 
 from sterna.pipelines.cdc import table_resync
 from sterna.pipelines.cdc.table_resync import PgSnapshot, publish_table
+from tests.support.patching import replace_functions
 
 _TURN = 1 << 32
 
@@ -75,7 +77,7 @@ class Server:
 def test_a_table_is_read_once_those_are_over_whose_changes_would_be_nowhere(
     standbys: str, snapshots: list[str], is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_resync.time, "sleep", lambda seconds: None)
+    replace_functions(monkeypatch, table_resync, time, sleep=lambda seconds: None)
     server = Server(standbys, (100, 100), snapshots)
     assert publish_table(cast(Any, server), "p", "public.a", "public.a") is is_read
 
@@ -84,6 +86,6 @@ def test_a_table_is_read_once_those_are_over_whose_changes_would_be_nowhere(
 def test_a_table_that_is_dropped_while_others_are_waited_for_is_looked_at_later(
     looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_resync.time, "sleep", lambda seconds: None)
+    replace_functions(monkeypatch, table_resync, time, sleep=lambda seconds: None)
     server = Server("", (100, 100), ["80:710:80"], looks)
     assert publish_table(cast(Any, server), "p", "public.a", "public.a") is False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,12 @@ from sterna.client.sse import read_events
 from sterna.servers.access import create_token_issuer
 from sterna.serving.http.events_responses import EVENT
 from tests.support.http_server import BRANCH, Branch, gateway
+from tests.support.patching import replace_functions
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = asyncio.sleep
-    monkeypatch.setattr(module.asyncio, "sleep", lambda seconds: real(min(seconds, 0.05)))
+    replace_functions(monkeypatch, module, asyncio, sleep=lambda seconds: asyncio.sleep(min(seconds, 0.05)))
 
 
 def play(story: Awaitable[Any]) -> Any:
@@ -297,9 +298,8 @@ def test_an_event_without_an_end_is_given_up() -> None:
 @pytest.mark.parametrize(("retry", "seconds"), [("2500", 2.5), ("0", 0.0), ("-2500", 1.0), ("soon", 1.0)])
 def test_a_retry_is_a_pause(retry: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(module.random, "uniform", lambda low, high: 1.0)
-    pause = module.asyncio.sleep
-    monkeypatch.setattr(module.asyncio, "sleep", lambda seconds: pauses.append(seconds) or pause(0))
+    replace_functions(monkeypatch, module, random, uniform=lambda low, high: 1.0)
+    replace_functions(monkeypatch, module, asyncio, sleep=lambda seconds: pauses.append(seconds) or asyncio.sleep(0))
     scripted(stream(f"retry: {retry}\n\n"), stream(event(1)))
     assert pauses == [seconds]
 

@@ -20,6 +20,7 @@ from sterna.client.figures import parse_query_answer
 from sterna.config.sections.load import parse_services
 from sterna.serving.queries.job import QueryJob
 from tests.support.http_server import Running, gateway
+from tests.support.patching import replace_functions
 from tests.support.small_world import World, make_world, run
 from tests.unit.client.test_client import Script
 from tests.unit.queries.tables import document
@@ -41,7 +42,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         recorded.append(seconds)
         await real(min(seconds, 0.01))
 
-    monkeypatch.setattr(module.asyncio, "sleep", short)
+    replace_functions(monkeypatch, module, asyncio, sleep=short)
     return recorded
 
 

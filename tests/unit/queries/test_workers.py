@@ -16,6 +16,7 @@ import pytest
 from sterna.errors import NeedsSpark, OutOfTime, QueryEnded, QueryFailed
 from sterna.serving.queries import worker_pool as query_children
 from sterna.serving.queries.worker_pool import QueryWorkerPool
+from tests.support.patching import replace_functions
 from tests.support.small_world import World
 from tests.unit.queries.tables import ROWS, in_place, job, pinned, sales, with_deletes, written
 
@@ -88,7 +89,7 @@ def test_a_process_that_does_not_start_is_ended(children: QueryWorkerPool, monke
         started.append(real(["sleep", "60"], **options))
         return started[0]
 
-    monkeypatch.setattr(query_children.subprocess, "Popen", popen)
+    replace_functions(monkeypatch, query_children, subprocess, Popen=popen)
     children.starting_seconds = 0.2
     with pytest.raises(QueryFailed, match="didn't start"):
         children.warm()

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sterna.errors import BadUpdate, CommitOutcomeUnknown, RequirementFailed, StaleBase
+from sterna.serving.rest_catalog import turns as turns_module
 from sterna.serving.rest_catalog.turns import Turns
+from tests.support.patching import replace_functions
 
 A, B = ("ns", "a"), ("ns", "b")
 
@@ -101,7 +103,7 @@ def test_a_refused_commit_has_the_next_turn(error: type[Exception]) -> None:
 
 def test_a_turn_that_nobody_takes_runs_out_and_the_next_refusal_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    replace_functions(monkeypatch, turns_module, time, monotonic=lambda: now[0])
     turns = Turns(timeout=0, reserved=60)
     refuse(turns, 1)
     with pytest.raises(StaleBase, match="take too long"), turns.take([A], frozenset({2})):

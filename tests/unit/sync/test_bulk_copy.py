@@ -24,6 +24,7 @@ from sterna.replication.sync.localize import localize_files
 from sterna.replication.sync.run import sync
 from sterna.replication.verify.run import verify_structure
 from sterna.storage import objects
+from tests.support.patching import replace_functions
 from tests.support.small_world import World, here, quiet, refusing, run, with_registry
 
 LARGE = 50_000  # rows; some 145 kB
@@ -439,7 +440,7 @@ def test_a_sync_leaves_the_large_copy_to_another_one_that_shows_itself(lanes: Wo
     def beat(seconds: float) -> None:
         stages.copy(lanes.context(), planned.run, 0, quiet)
 
-    monkeypatch.setattr(sync_run.time, "sleep", beat)
+    replace_functions(monkeypatch, sync_run, time, sleep=beat)
     report = sync(lanes.context(), SyncOptions(), messages.append, engine=here)
     assert (report.published, [item.key for item in report.transit]) == (("ns.a",), ["ns.big"])
     assert any(planned.run.rpartition("/")[2] in line for line in messages)
@@ -448,9 +449,11 @@ def test_a_sync_leaves_the_large_copy_to_another_one_that_shows_itself(lanes: Wo
 def test_a_sync_takes_over_from_one_that_is_dead(lanes: World, monkeypatch: pytest.MonkeyPatch):
     small(lanes)
     begun(lanes)
-    monkeypatch.setattr(
-        sync_run.time, "sleep", lambda s: monkeypatch.setattr(bulk_state, "HEARTBEAT_TIMEOUT_SECONDS", -1.0)
-    )
+
+    def expire(seconds: float) -> None:
+        monkeypatch.setattr(bulk_state, "HEARTBEAT_TIMEOUT_SECONDS", -1.0)
+
+    replace_functions(monkeypatch, sync_run, time, sleep=expire)
     assert run(lanes).published == ("ns.big",)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -26,6 +27,7 @@ from sterna.replication.sync.copy_progress import RunProgress, format_duration, 
 from sterna.replication.sync.run import sync
 from sterna.replication.verify.run import verify_structure
 from sterna.storage import objects
+from tests.support.patching import replace_functions
 from tests.support.small_world import World, here, quiet
 from tests.unit.sync.test_bulk_copy import LARGE, SMALL, moving, small, with_lanes
 
@@ -270,7 +272,7 @@ def test_durations_are_for_people(seconds: float, text: str):
 
 def test_a_log_shows_how_far_it_is_now_and_then_and_each_step(monkeypatch: pytest.MonkeyPatch):
     clock = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    replace_functions(monkeypatch, progress, time, monotonic=lambda: clock[0])
     shown: list[str] = []
     show = throttled(shown.append, 10.0)
     for second in range(30):

@@ -18,13 +18,36 @@ from tests.simulation.store import Violation
 from tests.simulation.world import World
 
 ENOUGH = 300  # seeds
-# Rare ones are looked for where they are known to be: one in some 300 seeds has a clean-up amid what a sync publishes.
+# The search begins at the seed that last was the first to find the bug; another change may move it.
 FIRST = {
-    bugs.clean_up_without_grace: 530,
-    bugs.a_pin_is_looked_for_at_the_head_alone: 40,
+    bugs.copy_sets_from_deltas: 5,
+    bugs.clean_up_without_grace: 537,
+    bugs.publish_before_proof: 5,
+    bugs.deletes_copied_as_they_are: 4,
+    bugs.unavailable_location_stops_sync: 3,
     bugs.a_round_proves_what_a_clean_up_took: 2,
-    bugs.a_batch_forgets_what_it_could_not_copy: 940,
+    bugs.a_batch_forgets_what_it_could_not_copy: 945,
+    bugs.held_named_before_they_are_written_down: 1,
+    bugs.a_cursor_moved_before_delivery: 1,
+    bugs.what_a_commit_tells_is_sometimes_overlooked: 7,
+    bugs.a_pin_is_looked_for_at_the_head_alone: 42,
+    bugs.a_commit_is_read_as_the_head_shows_it: 3,
+    bugs.a_watermark_is_forgotten: 5,
+    bugs.a_sweep_in_one_pass: 3,
+    bugs.a_sweep_without_grace: 9,
+    bugs.heads_that_are_kept_are_forgotten: 19,
+    bugs.references_are_forgotten: 11,
+    bugs.holds_are_forgotten: 3,
+    bugs.announced_snapshots_are_forgotten: 6,
+    bugs.flows_are_forgotten: 8,
+    bugs.a_silent_region_is_left_out_by_itself: 4,
+    bugs.tables_that_were_promoted_are_forgotten: 1,
+    bugs.an_old_primary_is_believed: 34,
+    bugs.silence_counts_as_agreement: 35,
+    bugs.lag_without_what_is_held: 29,
+    bugs.held_since_a_moment_ago: 6,
 }
+RICH = (56, 32, 41, 15, 17, 4, 24, 78)  # together these seeds last had all that happens; the others are played if not
 # The simulation's own words, and kinds of errors and events by their names: what sterna says may be worded anew.
 HAPPENS = (
     *("dies before", "dies after", "no answer", "the commit is made later", "late commit", "and is refused", "fails: "),
@@ -116,8 +139,13 @@ def test_a_seed_is_the_same_each_time() -> None:
 
 def test_the_seeds_get_about() -> None:
     """A simulation in which nothing happens finds nothing."""
+    missing = set(HAPPENS)
     rewrite = position_deletes.localize_position_deletes
     with patch.object(position_deletes, "localize_position_deletes", wraps=rewrite) as localized:
-        traces = "\n".join("\n".join(play(seed).trace) for seed in range(110))
-    assert [text for text in HAPPENS if text not in traces] == []
+        for seed in (*RICH, *range(110)):
+            trace = "\n".join(play(seed).trace)
+            missing = {text for text in missing if text not in trace}
+            if not missing and localized.called:
+                return
+    assert not missing
     assert localized.called

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.store import Violation
 from tests.simulation.upgrade import Upgraded, editions_share_their_places
 
-SEEDS = 25
+SEEDS = 12
 MENDS = pytest.mark.parametrize("relocalize", [False, True], ids=["upgraded", "relocalized"])
 
 

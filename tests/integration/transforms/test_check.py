@@ -10,6 +10,7 @@ What is accepted is run: a first step, a second one, and a rebuild that changes 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,6 +69,8 @@ CASES = {
         "d DECIMAL(14, 4), c BIGINT", "PARTITIONED BY (d, bucket(2, c))", "", "CAST(amount AS DECIMAL(9, 2))",
     ),
 }  # fmt: skip
+_EXACT = ("later", "narrow", "bytes", "exact")
+"""Partitions whose values have another type in the SQL than in the target."""
 
 
 def check(layers: Layers, flow: Transform) -> str:
@@ -82,17 +85,24 @@ def assert_refused(layers: Layers, flow: tuple[Transform, str], kind: type[Stern
     assert check(layers, flow[0]) == f"{kind.__name__}: {error.value}"
 
 
-def test_what_a_step_refuses_the_check_says_first(layers: Layers) -> None:
-    flows = {}
-    for name, case in CASES.items():
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([name for name in CASES if name not in _EXACT or name == "narrow"], id="decisive"),
+        pytest.param(_EXACT, id="partitions", marks=pytest.mark.rare),
+    ],
+)
+def test_what_a_step_refuses_the_check_says_first(layers: Layers, names: Sequence[str]) -> None:
+    flows, cases = {}, {name: CASES[name] for name in names}
+    for name, case in cases.items():
         layers.create(name, case.columns, case.partitions)
         flows[name] = layers.flow(name, "ods", case.mode, case.sql, partition=case.partition)
     layers.insert(f"{ods(1, 1, 'a')}, {ods(2, 2, 'b', 7)}")
     layers.world.sync("eu")
-    for name, case in CASES.items():
+    for name, case in cases.items():
         if case.reason:
             assert_refused(layers, flows[name], ServicesError, case.reason)
-    taken = [name for name, case in CASES.items() if not case.reason]
+    taken = [name for name, case in cases.items() if not case.reason]
     for name in taken:
         assert check(layers, flows[name][0]) == ""
         layers.step(flows[name])
@@ -105,7 +115,8 @@ def test_what_a_step_refuses_the_check_says_first(layers: Layers) -> None:
         layers.rebuild(flows[name])
         assert layers.rows(name) == increments, name
     # Two rows tie in their window, and are equal in all that it has of them.
-    assert layers.rows("placed") == sorted(layers.sql(PLACED.replace("changes", "{}")), key=str)
+    if "placed" in names:
+        assert layers.rows("placed") == sorted(layers.sql(PLACED.replace("changes", "{}")), key=str)
 
 
 def test_where_a_flow_has_come_to_is_checked(layers: Layers) -> None:

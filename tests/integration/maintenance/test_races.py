@@ -178,7 +178,7 @@ _DECISIVE = (
     "column dropped",
     "partitions",
 )
-"""What every run has: the other kinds race rewritten deletes there, and everything with `--long`."""
+"""What every run has: the other kinds race with `--long`."""
 
 
 def _table(world: World, name: str, version: int) -> tuple[str, Rows]:
@@ -267,9 +267,10 @@ class Between(tuple[int, ...]):
 @pytest.mark.parametrize(
     ("action", "version", "kinds"),
     [
-        pytest.param("rewrite_deletes", 2, COMMITS, id="rewrite_deletes-2"),
+        pytest.param("rewrite_deletes", 2, _DECISIVE, id="rewrite_deletes-2-decisive"),
         pytest.param("rewrite_manifests", 2, _DECISIVE, id="rewrite_manifests-2-decisive"),
         pytest.param("expire", 3, _DECISIVE, id="expire-3-decisive"),
+        pytest.param("rewrite_deletes", 2, COMMITS, id="rewrite_deletes-2", marks=pytest.mark.rare),
         *(
             pytest.param(action, version, COMMITS, id=f"{action}-{version}", marks=pytest.mark.rare)
             for action in ("rewrite_manifests", "expire")

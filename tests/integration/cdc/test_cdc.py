@@ -227,7 +227,7 @@ def killed_in_the_middle(shop: CaptureTestbed, write: Callable[[], None], rng: r
     writer.start()
     killed = 0
     try:
-        for last in (False, False, True):
+        for last in (False, True):
             reader = threading.Thread(target=shop.run, args=(9,))
             reader.start()
             while reader.is_alive():

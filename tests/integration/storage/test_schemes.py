@@ -169,25 +169,38 @@ def test_an_alias_is_the_same_object_under_its_own_spelling(world: World, reques
     test_objects.test_an_alias_is_the_same_object_under_its_own_spelling(azure, test_objects.folder(azure, request))
 
 
+COPIES = {
+    "s3-gs": (S3, ("gs", "keyfile")),
+    "gs-azure": (("gs", "keyfile text"), ("azure", "connection string")),
+    "azure-s3": (("azure", "connection string with sas"), S3),
+    "file-azure": (FILE, ("azure", "sas")),
+    "azure-gs": (("azure", "key"), ("gs", "token")),
+}
+EVERY_KIND = ("s3-gs", "gs-azure", "azure-s3")
+"""Copies that have each kind as source and as target once."""
+
+
 class TestCopies(test_copy.TestEveryStore):
     """Every kind as source and as target, with every shape of a connection."""
 
-    @pytest.fixture(
-        params=[
-            (S3, ("gs", "keyfile")),
-            (("gs", "keyfile text"), ("azure", "connection string")),
-            (("azure", "connection string with sas"), S3),
-            (FILE, ("azure", "sas")),
-            (("azure", "key"), ("gs", "token")),
-        ],
-        ids=["s3-gs", "gs-azure", "azure-s3", "file-azure", "azure-gs"],
-    )
+    @pytest.fixture(params=COPIES.values(), ids=COPIES)
     def stores(self, request: pytest.FixtureRequest, world: World) -> Stores:
         return world.stores(*request.param)
 
     @pytest.fixture
     def here(self, request: pytest.FixtureRequest) -> str:
         return f"{request.node.name.partition('[')[0]}/{request.node.callspec.id}"
+
+    @pytest.mark.parametrize(
+        "stores",
+        [
+            pytest.param(copies, id=name, marks=() if name in EVERY_KIND else pytest.mark.rare)
+            for name, copies in COPIES.items()
+        ],
+        indirect=True,
+    )
+    def test_a_large_file_in_parts(self, stores: Stores, here: str) -> None:
+        super().test_a_large_file_in_parts(stores, here)
 
     def test_another_spelling_has_a_place_of_its_own(self, stores: Stores, here: str) -> None:
         if stores.us.startswith("gs://"):

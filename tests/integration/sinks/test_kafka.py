@@ -148,9 +148,9 @@ def test_an_authority_that_nobody_believes_is_refused(kafka: KafkaReceiver, tmp_
         wait_for_problem(sender, "_SSL")
 
 
-def wait_for_problem(sender: Any, word: str) -> str:
+def wait_for_problem(sender: KafkaSender, word: str) -> str:
     """Send in vain until a problem has this word: a busy machine needs its time for a handshake; return all words."""
-    sender.patience, end, problems = 1.0, time.monotonic() + 30, ""
+    sender.ack_timeout_seconds, end, problems = 1.0, time.monotonic() + 30, ""
     while word not in problems:
         assert time.monotonic() < end, problems
         sent = sender.send([message(2)])

@@ -305,11 +305,14 @@ def _check_outage(
 
 
 def _write_dags(folder: Path) -> Path:
-    """Write the one DAG that this story needs: others of the project would do what the demo shows step by step."""
+    """Write the one DAG that this story needs: others of the project would do what the demo shows step by step.
+
+    A run follows `main` for a while: commits that follow one another need no run each, which a small machine feels.
+    """
     dags = folder / "dags"
     dags.mkdir(exist_ok=True)
     (dags / "sterna_sync.py").write_text(
-        "# an airflow dag\nfrom sterna.airflow.dags import sync_dag\n\ndag = sync_dag()\n"
+        "# an airflow dag\nfrom sterna.airflow.dags import sync_dag\n\ndag = sync_dag(follow_for='90s')\n"
     )
     return dags
 

@@ -45,12 +45,11 @@ _MARKS = {
         "airflow/test_dag.py",
         "airflow/test_hands.py",
     ),
-    "airflow": ("airflow/", "integration/demo/", "ha/test_promotion_dag.py", "ha/test_site_airflow.py"),
+    "airflow": ("airflow/", "integration/demo/", "ha/failover/test_promotion_dag.py", "ha/test_site_airflow.py"),
     "regions": (
         "ha/failover/",
         "ha/test_copies.py",
         "ha/test_cutoff.py",
-        "ha/test_promotion_dag.py",
         "ha/test_site_airflow.py",
     ),
     "slow": (

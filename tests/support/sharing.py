@@ -50,7 +50,7 @@ GROUPS: dict[str, Sequence[str]] = {
     ),
     "pair": ("faults/",),
     "two sites": ("ha/",),
-    "regions": ("ha/failover/", "ha/test_promotion_dag.py"),
+    "regions": ("ha/failover/",),
     "masters": ("integration/spark/test_spark.py",),
     "emulators": ("integration/storage/test_schemes.py", "integration/sync/test_schemes_table.py"),
     "odd keys": ("integration/sync/test_tables_odd_keys.py",),

@@ -5,23 +5,20 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sterna.config.environment import temporary_environment
 from sterna.errors import NotPrimary
 from sterna.replication.failover.promote import plan_promotion
 from sterna.servers.airflow import Airflow, create_airflow_tables, start_airflow
-from sterna.servers.sites import sites
 from sterna.text.catalog import promotion_text
 from tests.ha.failover.cluster import Cluster
 
 DAG = "sterna_promote"
-_FILE = Path(__file__).parents[2] / "dags" / "sterna_promote.py"
+_FILE = Path(__file__).parents[3] / "dags" / "sterna_promote.py"
 _WAIT_SECONDS = 300.0
 _DECISION_SECONDS = 3.0
 _ENDED = ("success", "failed")
@@ -29,10 +26,10 @@ _ENDED = ("success", "failed")
 
 @dataclass
 class Promoting:
-    """Regions us, the primary, and eu, whose Airflow can promote it.
+    """Regions us, the primary, eu, whose Airflow can promote it, and ap.
 
     Args:
-        regions: both regions' catalogs.
+        regions: all regions' catalogs.
         airflow: eu's.
     """
 
@@ -107,10 +104,10 @@ class Promoting:
         )
 
     def assert_primary(self, primary: str, copy: str) -> None:
-        """One region takes commits, and the other takes none and shows them."""
+        """One region takes commits, and the others follow it; a copy takes none and shows them."""
         assert self.regions.primary() == primary
         assert {name for name, site in self.regions.read_sites().items() if site.writable} == {primary}
-        self.regions.wait_until_replicated(self.regions.commit(primary), primary, copy)
+        self.regions.wait_until_replicated(self.regions.commit(primary))
         with pytest.raises(NotPrimary):  # not before it is in step: of another head it would speak of a conflict
             self.regions.commit(copy)
 
@@ -131,37 +128,36 @@ class Promoting:
 
 
 @pytest.fixture(scope="module")
-def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Promoting]:
+def airflow(running: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """Eu's Airflow, which has the DAG."""
+    running.heal()
     work = tmp_path_factory.mktemp("promoting")
-    with ExitStack() as stack:
-        deployment = stack.enter_context(sites(work, ("us", "eu")))
-        stack.enter_context(temporary_environment(deployment.environment))
-        dags = work / "dags"
-        dags.mkdir()
-        shutil.copy(_FILE, dags)
-        # Airflow's tables stand beside the region's own catalog: what a promotion does to that server it does to
-        # Airflow's, too.
-        tables = deployment.by_region["eu"].postgres.create_database("airflow")
-        create_airflow_tables(tables, work)
-        env = {
-            **deployment.environment,
-            "AIRFLOW__STERNA__REGION": "eu",
-            "AIRFLOW__STERNA__REGISTRY": str(deployment.registry),
-        }
-        airflow = start_airflow(work, "eu", tables, dags, env=env)
-        stack.callback(airflow.stop)
-        airflow.wait_for_dag(DAG)
-        yield Promoting(Cluster(deployment, deployment.read_registry()), airflow)
+    dags = work / "dags"
+    dags.mkdir()
+    shutil.copy(_FILE, dags)
+    # Airflow's tables stand beside the region's own catalog: what a promotion does to that server it does to
+    # Airflow's, too.
+    tables = running.sites.by_region["eu"].postgres.create_database("airflow")
+    create_airflow_tables(tables, work)
+    env = {
+        **running.sites.environment,
+        "AIRFLOW__STERNA__REGION": "eu",
+        "AIRFLOW__STERNA__REGISTRY": str(running.sites.registry),
+    }
+    started = start_airflow(work, "eu", tables, dags, env=env)
+    try:
+        started.wait_for_dag(DAG)
+        yield started
+    finally:
+        started.stop()
 
 
 @pytest.fixture
-def promoting(_running: Promoting) -> Promoting:
-    """Regions us, the primary, and eu, in step, and eu's Airflow, which waits for nobody."""
-    _running.give_up()
-    if _running.regions.primary() != "us":
-        _running.regions.promote("us", planned=True)
-    _running.assert_primary("us", "eu")
-    return _running
+def promoting(cluster: Cluster, airflow: Airflow) -> Promoting:
+    """Regions us, the primary, eu and ap, in step, and eu's Airflow, which waits for nobody."""
+    promoting = Promoting(cluster, airflow)
+    promoting.give_up()
+    return promoting
 
 
 def test_a_region_is_promoted_once_a_person_has_approved(promoting: Promoting) -> None:
@@ -180,7 +176,9 @@ def test_a_region_is_promoted_once_a_person_has_approved(promoting: Promoting) -
     meanwhile = regions.head("us")
     promoting.answer(run, "Approve")
     assert promoting.states(run) == {"look": "success", "approve": "success", "promote": "success"}
-    assert promoting.returned(run, "promote") == f"eu is the primary, term {promotion.term}\n  us follows it"
+    assert promoting.returned(run, "promote") == (
+        f"eu is the primary, term {promotion.term}\n  us follows it\n  ap follows it"
+    )
     assert regions.head("eu") == meanwhile
     promoting.assert_primary("eu", "us")
 

@@ -31,7 +31,7 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "fuzz_seconds": (20.0, 2.0, 1800.0),
     "poisons": (60, 6, 20_000),
     "simulation_seeds": (100, 10, 20_000),
-    "soak_minutes": (0.5, 0.0, 60.0),
+    "soak_minutes": (0.3, 0.0, 60.0),
     "writer_rounds": (2, 0, 20),
 }
 # What tests need, by folders and files: the more marks, the dearer. A single test of a file may be marked `slow`, too:
@@ -107,7 +107,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--simulation-seeds", type=int, help="how many seeds to play (100)")
     group.addoption("--simulation-seed", type=int, help="play this seed, and no other")
     group.addoption("--writer-rounds", type=int, help="how often to let several writers meet in one table (2)")
-    group.addoption("--soak-minutes", type=float, help="how long to kill syncs while writers go on (0.5)")
+    group.addoption("--soak-minutes", type=float, help="how long to kill syncs while writers go on (0.3)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 
 import httpx
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from sterna.catalog.model import Unchanged
@@ -40,6 +42,18 @@ def table(two_sites: TwoSites) -> str:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Don't wait long for a copy that will not come."""
     monkeypatch.setattr(served, "MAX_SERVED_WAIT_SECONDS", 1.0)
+
+
+@pytest.fixture
+def short_looks(two_sites: TwoSites) -> Iterator[None]:
+    """Eu looks at a silent Postgres for two seconds, where it takes ten by default, several times a command."""
+    before = two_sites.registry.read_text()
+    document = yaml.safe_load(before)
+    for region in document["regions"]:
+        region["catalog"]["database"]["look_timeout"] = 2.0
+    two_sites.registry.write_text(yaml.safe_dump(document))
+    yield
+    two_sites.registry.write_text(before)
 
 
 def status(two: TwoSites) -> RegionStatus:
@@ -128,6 +142,7 @@ def test_a_branch_that_the_copy_has_never_seen_is_being_seeded(two_sites: TwoSit
     catches_up(two_sites, table)
 
 
+@pytest.mark.usefixtures("short_looks")
 @pytest.mark.parametrize("fault", [pytest.param(reset, marks=pytest.mark.rare), half_open])
 def test_while_the_primary_region_is_dark_reads_go_on_and_status_says_what_is_served(
     two_sites: TwoSites, table: str, fault: Fault

@@ -56,7 +56,7 @@ _LINGERING = """\
 from sterna.airflow.dags import sync_dag
 
 # an airflow dag
-dag = sync_dag(dag_id="lingering", lanes=True, follow_for="75s", is_paused_upon_creation=True)
+dag = sync_dag(dag_id="lingering", lanes=True, follow_for="45s", is_paused_upon_creation=True)
 """
 # Three layers, for a DAG that stays paused until a test wants it.
 _FLOWS = [
@@ -195,10 +195,6 @@ def _is_copy(process: psutil.Process) -> bool:
         return False
 
 
-# It looks ten times a second otherwise, which costs a fifth of a core for as long as these tests run.
-_SCHEDULER_SETTINGS = {"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3"}
-
-
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
@@ -221,7 +217,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             )
         logins = _ingestion(folder, stage)
         airflow = stage.start_airflow(
-            "eu", _dags(folder), env={**_environment(folder, stage), **logins, **with_iceberg, **_SCHEDULER_SETTINGS}
+            "eu", _dags(folder), env={**_environment(folder, stage), **logins, **with_iceberg}
         )
         yield World(stage, spark, airflow, folder, logins)
 

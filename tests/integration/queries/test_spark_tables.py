@@ -90,7 +90,7 @@ def test_a_server_is_asked_as_well_and_keeps_nothing(
         gc.collect()  # which may come at any time, and ends sessions
         assert ExecutePlanResponseReattachableIterator._get_or_create_release_thread_pool() is pool
         tables = SparkTables(server.url)
-        for _ in range(4):  # a session each: the end of one holds up no other
+        for _ in range(2):  # a session each: the end of one holds up no other
             rows = read(tables, TableScan(table, None, ("id",), "`id` >= 50L"), properties)
             assert sorted(rows["id"].to_pylist()) == list(range(50, 60))
         with pytest.raises(OutOfTime):

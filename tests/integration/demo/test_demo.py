@@ -126,7 +126,7 @@ def test_a_region_is_lost_another_takes_over_and_the_first_comes_back(bare_path:
 
 @pytest.mark.parametrize(
     ("number", "line", "seconds"),
-    [(signal.SIGINT, "starting an Airflow", 8), (signal.SIGTERM, "starting Postgres", 0)],
+    [(signal.SIGINT, "starting an Airflow", 3), (signal.SIGTERM, "starting Postgres", 0)],
 )
 def test_ctrl_c_and_sigterm_end_everything(
     bare_path: str, temporary: Path, number: signal.Signals, line: str, seconds: int

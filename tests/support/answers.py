@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from sterna.config.mapping import Mapping
 
-# Lists of files come in whatever order a manifest was read: every list of rows is compared as a bag.
-_METADATA = ("files", "delete_files", "entries", "manifests", "partitions")
+METADATA_TABLES = ("files", "delete_files", "entries", "manifests", "partitions")
+"""What is asked beside rows. Lists of files come in whatever order a manifest was read: each is compared as a bag."""
 _PATH_ID = "2147483546"
 _POSITION_DELETES = 1
 _DELETED = 2
@@ -56,7 +56,7 @@ def ask(spark: SparkSession, table: str, without: Collection[str] = ()) -> Answe
     Args:
         spark: the session.
         table: its name with the catalog.
-        without: metadata tables that Iceberg itself can't answer for this table.
+        without: metadata tables that aren't asked: Iceberg itself can't answer them for this table, or rows are enough.
     """
     table = _remembered(spark, table)
     properties = {row[0]: row[1] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
@@ -72,8 +72,10 @@ def ask(spark: SparkSession, table: str, without: Collection[str] = ()) -> Answe
     }
     names = [row["name"] for row in metadata["refs"] if row["name"] != "main"]  # that is "now"
     wanted |= {f"ref {name}": (f"{table} VERSION AS OF '{name}'", columns) for name in names}
-    rows = _union(spark, wanted | {f"#{name}": (f"{table}.{name}", "*") for name in _METADATA if name not in without})
-    metadata |= _json_rows({name: rows.pop(f"#{name}", []) for name in _METADATA})
+    rows = _union(
+        spark, wanted | {f"#{name}": (f"{table}.{name}", "*") for name in METADATA_TABLES if name not in without}
+    )
+    metadata |= _json_rows({name: rows.pop(f"#{name}", []) for name in METADATA_TABLES})
     return Answers(spark.table(table).schema.json(), properties, metadata, rows)
 
 

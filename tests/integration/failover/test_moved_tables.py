@@ -24,7 +24,7 @@ from sterna.replication.sync.run import sync
 from sterna.replication.verify.run import Depth, verify
 from sterna.servers.spark import add_catalog
 from sterna.servers.stack import Deployment, deployment
-from tests.support.answers import ask
+from tests.support.answers import METADATA_TABLES, ask
 from tests.support.replica_paths import LOCALIZED_FOLDER
 from tests.support.world import merge_on_read
 
@@ -84,7 +84,7 @@ class FailoverScenario:
         self.sql(f"DELETE FROM story_main_{region}.{table} WHERE id % 7 = {first % 7} AND part = 1")
 
     def rows(self, region: str, branch: str, table: str) -> dict[str, list[str]]:
-        return ask(self.spark, f"story_{branch}_{region}.{table}", ("files", "all_files")).rows
+        return ask(self.spark, f"story_{branch}_{region}.{table}", METADATA_TABLES).rows
 
     def wanted(self, region: str) -> dict[str, dict[str, list[str]]]:
         """What `main` shows in a region, asked once a commit: that takes ten times as long as the commit."""

@@ -12,8 +12,9 @@ import yaml
 from typer.testing import CliRunner
 
 from sterna.cli.main import app
-from sterna.operations import registry_check
+from sterna.replication.execution import spark_executor
 from sterna.servers.process import free_port
+from sterna.spark import session
 from tests.support.command import STERNA
 from tests.support.world import World
 
@@ -66,7 +67,8 @@ def test_registry_check_says_what_works_and_what_does_not(world: World, monkeypa
     assert passing.returncode == 0, passing.stdout
     assert json.loads(passing.stdout)["ok"]
     # The Spark that has just worked isn't started once more.
-    monkeypatch.setattr(registry_check, "_check_spark", lambda context: "works")
+    monkeypatch.setattr(spark_executor, "open_spark", lambda context: None)
+    monkeypatch.setattr(session, "close_session", lambda opened: None)
     with world.dark("us"):
         failing = CliRunner().invoke(
             app, ["registry", "check", "--region", "eu", "--registry", str(world.stage.registry)]

@@ -190,19 +190,35 @@ def test_another_region_s_files_are_its_own_and_are_written_where_they_lie(world
     assert set(by_region["eu"].shipped) == {"us"}
 
 
-@pytest.mark.parametrize("folders", [("near/{uuid}/data", "near/ns.a-0a1b2c3d"), ("a", "b"), ("near/{uuid}/data",) * 2])
-def test_files_of_several_folders_become_some_in_the_tables_own(world: World, folders: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("folders", "destination"),
+    [
+        (("near/{uuid}/data", "near/ns.a-0a1b2c3d"), "near/{uuid}/data"),
+        (("near/{uuid}/data",) * 2, "near/{uuid}/data"),
+        (("a", "b"), "near/{uuid}/data"),
+        (("", ""), "near/{uuid}/data"),
+        (("homes/a/data", "homes/b/data"), "near/{uuid}/data"),
+        (("homes/a/data", "homes/near/{uuid}/data"), "homes/near/{uuid}/data"),
+        (("address/near/ns.a-0a1b2c3d", "homes/a/data"), "address/near/{uuid}/data"),
+        (("homes/a/data/0110/1001/0101", "homes/a/data/1110/0001/0111"), "homes/a/data"),
+        (("homes/a/data/4f2a90b1/id=3", "homes/a/data/00ff12ab/id=4"), "homes/a/data"),
+    ],
+)
+def test_files_of_several_folders_become_some_in_the_tables_own(
+    world: World, folders: tuple[str, ...], destination: str
+) -> None:
     many(world, "a")
     table = world.writer.load_table(("ns", "a"))
+    lake, table_uuid = world.folder / "eu" / "lake", table.metadata.table_uuid
     for number, folder in enumerate((*folders, *folders, *folders)):
-        path = world.folder / "eu" / "lake" / folder.format(uuid=table.metadata.table_uuid) / f"{number}.parquet"
+        path = lake / folder.format(uuid=table_uuid) / f"{number}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"id": pa.array(range(5), pa.int64())}), path)
         table.add_files([f"file://{path}"])
     world.commit(a=world.writer.load_table(("ns", "a")).metadata_location)
     (table_plan,) = plan_maintenance(world.context(), SETTINGS, now=later()).tables
     (into,) = [group.into for group in table_plan.groups if group.region == "eu"]
-    assert into == f"file://{world.folder}/eu/lake/near/{table.metadata.table_uuid}/data"
+    assert into == f"file://{lake}/{destination.format(uuid=table_uuid)}"
 
 
 def test_residency_and_policies_spare_a_region_the_price(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from sterna.iceberg.metadata.model import Snapshot, TableMetadata
 
 _STATUS_DELETED: Final = 2
+# Folders of `write.object-storage.enabled`: four binary digits since Iceberg 1.7, eight hexadecimal ones before.
+_HASH: Final = re.compile(r"[01]{4}|[0-9a-f]{8}")
 _MIN_MANIFESTS_TO_MERGE: Final = 20
 _TARGET_MANIFEST_BYTES: Final = 8 << 20  # Iceberg's own target
 _MIN_DELETE_FILES_TO_MERGE: Final = 5
@@ -280,24 +283,29 @@ def _with_destination(
 
 
 def _regional_folder(context: RegionContext, metadata: TableMetadata, files: Sequence[LiveFile]) -> str:
-    """Return the folder with a table's files in a region that isn't its home; its own in `near` where there is none."""
+    """Return the folder of a table's files in a region that isn't its home; its own in `near` where they have several.
+
+    A common parent of several folders may be that of all tables, where a compacted file would be nobody's.
+    """
     sizes: dict[str, int] = {}
     for file in files:
         sizes[file.location] = sizes.get(file.location, 0) + file.size
     largest = max(sizes, key=lambda name: (sizes[name], name))
-    location = next(candidate for candidate in context.registry.locations if candidate.id == largest)
-    start = len(location.prefix) + 1
-    parents = [file.path[start:].split("/")[:-1] for file in files if file.location == largest]
-    common = []
-    for names in zip(*parents, strict=False):
-        if len(set(names)) > 1 or "=" in names[0]:
-            break
-        common.append(names[0])
-    if common and common[-1] != NEAR_FOLDER:
-        return "/".join((location.prefix, *common))
+    prefix = next(candidate for candidate in context.registry.locations if candidate.id == largest).prefix
+    folders = sorted({_layout_root(file.path, len(prefix)) for file in files if file.location == largest})
+    if len(folders) == 1 and folders != [prefix]:
+        return folders[0]
+    near_roots = [folder.partition(f"/{NEAR_FOLDER}/")[0] for folder in folders if f"/{NEAR_FOLDER}/" in folder]
     fields = {"table-uuid": metadata.uuid, "location": metadata.location}
     table_uuid = folder_uuid(context.mapping, fields, "table-uuid")
-    return near_places("/".join((location.prefix, *common[:-1])), table_uuid).data_path
+    return near_places(near_roots[0] if near_roots else prefix, table_uuid).data_path
+
+
+def _layout_root(path: str, start: int) -> str:
+    """Return a data file's folder without those of its partition and of Iceberg's object store layout."""
+    folders = path[start:].split("/")[:-1]
+    depth = next((index for index, name in enumerate(folders) if "=" in name or _HASH.fullmatch(name)), len(folders))
+    return path[:start] + "/".join(folders[:depth])
 
 
 def recent_write_lines(groups: Iterable[Group], files: Iterable[LiveFile], target: int, now_ms: int) -> tuple[str, ...]:

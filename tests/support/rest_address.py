@@ -16,6 +16,7 @@ from sterna.errors import RequirementFailed, StaleBase
 from sterna.replication.sync.follow import FollowerLimits
 from sterna.serving.rest_catalog.background_sync import BackgroundSync
 from sterna.serving.rest_catalog.commit import Address, commit_tables
+from sterna.serving.rest_catalog.metadata_log import with_served_log
 from sterna.serving.rest_catalog.overlay import served_metadata
 from sterna.serving.rest_catalog.recent_changes import RecentChanges
 from sterna.serving.rest_catalog.rules import Rights
@@ -64,7 +65,8 @@ class AddressClient(WriterCatalog):
         """Return the table that an entry of this region stands for, as clients get it."""
         location = content.metadata_location or ""
         mapping = self.address.region().mapping
-        metadata = served_metadata(read_json(location), mapping, self.address.near_root, location)
+        metadata = served_metadata(read_json(location), mapping, self.address.near_root)
+        metadata = with_served_log(metadata, mapping, location, read_json)
         parsed = TableMetadataUtil.parse_raw(json.dumps(metadata))
         return Table(key, parsed, location, self._load_file_io(parsed.properties, location), self)
 

@@ -137,6 +137,17 @@ def region_places(mapping: Mapping, near_root: str, metadata: AbstractMapping[st
     """
     if all(is_own_place(mapping, place) for place in written_places(metadata)):
         return None
+    return table_near_places(mapping, near_root, metadata)
+
+
+def table_near_places(mapping: Mapping, near_root: str, metadata: AbstractMapping[str, Any]) -> Places:
+    """Return the places in `near` that are a table's, wherever it was born.
+
+    Args:
+        mapping: of this region.
+        near_root: the region's own location.
+        metadata: the table's, as `main` or as the replica branch has it.
+    """
     return near_places(near_root, folder_uuid(mapping, metadata, "table-uuid"))
 
 
@@ -156,7 +167,7 @@ def regional_data_path(mapping: Mapping, near_root: str, main_metadata: Abstract
     places = region_places(mapping, near_root, main_metadata)
     # After a promotion with tables the table's own place is below a replica root, where no writer puts anything.
     if places is None and any(map(mapping.below_replica_root, written_places(main_metadata))):
-        places = near_places(near_root, folder_uuid(mapping, main_metadata, "table-uuid"))
+        places = table_near_places(mapping, near_root, main_metadata)
     return places.data_path if places is not None else ""
 
 

@@ -21,7 +21,7 @@ from sterna.serving.rest_catalog.entry_changes import create_table
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit
 from tests.support.gc import after, clean
-from tests.support.rest_address import AddressClient, address_of, read_json
+from tests.support.rest_address import AddressClient, address_of
 from tests.support.small_world import World, make_world, run
 from tests.support.writer_catalog import WriterCatalog
 
@@ -119,25 +119,33 @@ def remove_orphan_files(client: AddressClient, key: tuple[str, ...]) -> None:
             path.unlink()
 
 
-def write_natively(world: World, key: tuple[str, ...], location: str) -> None:
-    """A table of eu by an engine that writes to `main` itself, with a file of us."""
+def write_natively(world: World, key: tuple[str, ...], *, foreign: bool) -> None:
+    """A table of eu by an engine that writes to `main` itself.
+
+    Args:
+        foreign: it has a file of us.
+    """
     writer = WriterCatalog(f"file://{world.folder}/eu/lake")
+    location = f"file://{world.folder}/eu/lake/tables/{key[-1]}"
     table = writer.create_table(key, rows(0).schema, location=location)
     table.append(rows(0))
-    (foreign,) = (world.folder / "us" / "lake" / "other" / "data").glob("*.parquet")
-    table.add_files([f"file://{foreign}"])
+    if foreign:
+        (file,) = (world.folder / "us" / "lake" / "other" / "data").glob("*.parquet")
+        table.add_files([f"file://{file}"])
     world.commit(**{key[-1]: writer.load_table(key).metadata_location})
 
 
-@pytest.mark.parametrize("native", [False, True])
-@pytest.mark.parametrize("home", [False, True])
+@pytest.mark.parametrize(
+    ("home", "native", "foreign"),
+    [(False, False, False), (False, True, False), (True, False, False), (True, True, False), (True, True, True)],
+)
 def test_a_clients_own_removal_of_orphan_files_deletes_nothing_that_main_names(
-    world: World, home: bool, native: bool
+    world: World, home: bool, native: bool, foreign: bool
 ) -> None:
     client, key = AddressClient(address_of(world)), KEY
     if home and native:
         key = ("ns", "native")
-        write_natively(world, key, f"file://{world.folder}/eu/lake/tables/native")
+        write_natively(world, key, foreign=foreign)
     elif home:
         key = ("ns", "own")
         schema = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
@@ -179,15 +187,3 @@ def test_a_clients_expiry_is_maintenances(world: World) -> None:
     with pytest.raises(Forbidden):
         client.load_table(KEY).maintenance.expire_snapshots().by_id(snapshots[0].snapshot_id).commit()
     assert lake_files(world) == before
-
-
-def test_the_log_that_is_served_names_mains_metadata_at_home_alone(world: World) -> None:
-    client = AddressClient(address_of(world))
-    write_natively(world, ("ns", "native"), f"file://{world.folder}/eu/lake/tables/native")
-    synced(world)
-    head = world.catalog.reference("main").hash
-    content = world.catalog.contents("main", head, [("ns", "native")])[("ns", "native")]
-    served = client.load_table(("ns", "native")).metadata
-    assert [entry.metadata_file for entry in served.metadata_log] == [content.metadata_location]
-    assert client.load_table(KEY).metadata.metadata_log == []
-    assert read_json(world.replica()["ns.native"].metadata_location or "")["metadata-log"] == []

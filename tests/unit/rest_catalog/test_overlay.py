@@ -63,6 +63,27 @@ def test_a_table_that_was_born_here_has_its_own_places() -> None:
     }
 
 
+def test_a_table_of_this_region_that_others_wrote_to_is_written_near() -> None:
+    localized = table("s3://eu-bucket/replica/eu/t")
+    for uri, location in (("s3://eu-bucket/t/m/l.avro", "s3://eu-bucket/t"), ("s3://eu-bucket/replica/l.avro", NEAR)):
+        served = served_metadata({**localized, "snapshots": [{"manifest-list": uri}]}, mapping(), NEAR_ROOT)
+        assert served["location"] == location
+        assert served["properties"].get("write.data.path") == (PLACES.data_path if location == NEAR else None)
+
+
+def test_what_a_table_of_this_region_was_served_with_reaches_main_by_no_update() -> None:
+    updates: list[dict[str, Any]] = [
+        {"action": "set-location", "location": NEAR},
+        {"action": "set-location", "location": "s3://eu-bucket/t"},
+        {"action": "set-properties", "updates": {"write.data.path": PLACES.data_path, "owner": "me"}},
+        {"action": "set-properties", "updates": {"write.data.path": "s3://eu-bucket/d"}},
+    ]
+    assert strip_overlay(updates, None, table("s3://eu-bucket/t"), PLACES) == [
+        {"action": "set-properties", "updates": {"owner": "me"}},
+        {"action": "set-properties", "updates": {"write.data.path": "s3://eu-bucket/d"}},
+    ]
+
+
 def test_overlaid_properties_reach_main_by_no_update() -> None:
     updates = [
         {"action": "set-properties", "updates": {"write.data.path": "x", "gc.enabled": "false", "owner": "me"}},

@@ -195,7 +195,7 @@ def _registered_content(context: RegionContext, key: Key, uri: object) -> Conten
     if not isinstance(uri, str):
         raise BadUpdate("there is no metadata-location")
     try:
-        own_uri = _main_uri(context, uri)
+        own_uri = main_metadata.uri_on_main(context.mapping, uri)
         metadata = main_metadata.read_metadata(context, own_uri)
         main_metadata.address_folder("", metadata)
         reject_replica_uris(context.mapping, metadata)
@@ -205,21 +205,6 @@ def _registered_content(context: RegionContext, key: Key, uri: object) -> Conten
     except TableError as error:
         raise BadUpdate(f"the table can't be registered: {error.message}", file=error.file or uri) from error
     return content
-
-
-def _main_uri(context: RegionContext, uri: str) -> str:
-    """Return the name that `main` has for a metadata.json, which clients know by the name that this address shows.
-
-    Raises:
-        BadUpdate: it is a file of a replica that corresponds to none on `main`.
-    """
-    mapping = context.mapping
-    if not mapping.below_replica_root(uri):
-        return uri
-    version, origin = mapping.metadata_version(uri), mapping.metadata_origin(uri)
-    if version is None or mapping.below_replica_root(origin):
-        raise BadUpdate("a file of a replica can't be registered", file=uri)
-    return origin
 
 
 def rename(address: Address, kind: str, source: Key, destination: Key, idempotency_key: str = "") -> None:

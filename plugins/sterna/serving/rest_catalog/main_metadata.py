@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content
+from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.near_places import address_root
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import BadUpdate, ObjectMissing, SourceGone
@@ -55,6 +56,21 @@ def read_metadata(context: RegionContext, uri: str, cache: ByteCache | None = No
         return read_home_file(context.objects, uri, parse) if kept is None else parse(kept.content)
     except ObjectMissing as error:
         raise SourceGone("a metadata file is gone", file=uri) from error
+
+
+def uri_on_main(mapping: RegionMapping, uri: str) -> str:
+    """Return the name that `main` has for a metadata.json, which clients know by the name that this address shows.
+
+    Raises:
+        BadUpdate: it is a file of a replica that corresponds to none on `main`.
+        UnregisteredUri: it is below a replica root, but under no registered id.
+    """
+    if not mapping.below_replica_root(uri):
+        return uri
+    version, origin = mapping.metadata_version(uri), mapping.metadata_origin(uri)
+    if version is None or mapping.below_replica_root(origin):
+        raise BadUpdate("the file of a replica corresponds to none on `main`", file=uri)
+    return origin
 
 
 def address_folder(near_root: str, metadata: Mapping[str, Any], field: str = "table-uuid") -> str:

@@ -1,7 +1,8 @@
 """The places that a region's clients write to, laid over a table's metadata when it is loaded, and never stored.
 
-A table that was born in the region has `main`'s own places. Any other one has those in `near`: engines follow
-`write.data.path` and `write.metadata.path`, and those that know neither write below `location`.
+A table that was born in the region has `main`'s own places, unless another region has written to it. Any other one has
+those in `near`: engines follow `write.data.path` and `write.metadata.path`, and those that know neither write below
+`location`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sterna.config.near_places import (
     near_places,
     origin_or_uri,
     region_places,
+    table_near_places,
 )
 
 GC_ENABLED = "gc.enabled"
@@ -46,50 +48,57 @@ def overlay(metadata: Mapping[str, Any], places: Places | None) -> dict[str, Any
     return {**metadata, "location": location, "properties": properties}
 
 
-def with_own_places(metadata: Mapping[str, Any], mapping: RegionMapping, uri: str = "") -> dict[str, Any]:
+def with_own_places(metadata: Mapping[str, Any], mapping: RegionMapping) -> dict[str, Any]:
     """Return the localized metadata of a table that was born in this region with `main`'s own location and properties.
 
-    Only what clients write by is taken back: what they read stays localized. `main`'s metadata.json is named as an
-    earlier one: in a folder that is served as the table's location, clients' clean-ups delete what isn't named.
+    Only what clients write by is taken back: what they read stays localized.
 
     Args:
         metadata: as the replica branch has it.
         mapping: of this region.
-        uri: where that is; "": nowhere yet.
     """
     properties = {
         name: origin_or_uri(mapping, value) if isinstance(value, str) else value
         for name, value in (metadata.get("properties") or {}).items()
     }
     location = origin_or_uri(mapping, str(metadata.get("location", "")))
-    return {**metadata, **_log(metadata, mapping, uri), "location": location, "properties": properties}
+    return {**metadata, "location": location, "properties": properties}
 
 
-def _log(metadata: Mapping[str, Any], mapping: RegionMapping, uri: str) -> dict[str, Any]:
-    """Return a metadata-log that names `main`'s metadata.json, where that is in this region."""
-    if not mapping.below_replica_root(uri) or not is_own_place(mapping, uri):
-        return {}
-    main_uri = mapping.metadata_origin(uri)
-    return {"metadata-log": [{"timestamp-ms": metadata.get("last-updated-ms", 0), "metadata-file": main_uri}]}
+def has_localized_lists(mapping: RegionMapping, metadata: Mapping[str, Any]) -> bool:
+    """Return whether some of a table's manifest lists are served by other names than `main` has for them.
+
+    Then the table's location is no place for clients: nothing that they read names the files that `main` has there, and
+    clean-up of their own would take these for garbage.
+
+    Args:
+        mapping: of this region.
+        metadata: the table's, as the replica branch has it.
+    """
+    lists = (snapshot.get("manifest-list") for snapshot in metadata.get("snapshots") or ())
+    return any(isinstance(uri, str) and mapping.below_replica_root(uri) for uri in lists)
 
 
-def served_metadata(
-    metadata: Mapping[str, Any], mapping: RegionMapping, near_root: str, uri: str = ""
-) -> dict[str, Any]:
+def served_metadata(metadata: Mapping[str, Any], mapping: RegionMapping, near_root: str) -> dict[str, Any]:
     """Return the localized metadata of a table as clients of this region load it.
 
     Args:
         metadata: as the replica branch has it.
         mapping: of this region.
         near_root: the region's own location, as the section `catalog` has it.
-        uri: where the metadata is; "": nowhere yet.
     """
     places = region_places(mapping, near_root, metadata)
-    return overlay(with_own_places(metadata, mapping, uri) if places is None else metadata, places)
+    if places is not None:
+        return overlay(metadata, places)
+    own = with_own_places(metadata, mapping)
+    return overlay(own, table_near_places(mapping, near_root, own) if has_localized_lists(mapping, metadata) else None)
 
 
 def strip_overlay(
-    updates: Sequence[Mapping[str, Any]], places: Places | None, main_metadata: Mapping[str, Any]
+    updates: Sequence[Mapping[str, Any]],
+    places: Places | None,
+    main_metadata: Mapping[str, Any],
+    near: Places | None = None,
 ) -> list[dict[str, Any]]:
     """Return a commit's updates without what only the overlay put there: `main` keeps its own.
 
@@ -99,10 +108,13 @@ def strip_overlay(
         updates: as the client sent them.
         places: as `region_places` returned them for `main_metadata`.
         main_metadata: the table's on `main`; empty for a table that is made.
+        near: as `table_near_places` returned them, for a table of this region that may have been served with them.
     """
-    served = places.location if places is not None else main_metadata.get("location")
-    overlaid = overlaid_properties(places)
-    return [stripped for update in updates if (stripped := _strip_update(update, overlaid, served)) is not None]
+    served = [place.location for place in (places, near) if place is not None]
+    if places is None and main_metadata:
+        served.append(str(main_metadata.get("location")))
+    stripped = (_strip_update(update, overlaid_properties(places), served, near) for update in updates)
+    return [update for update in stripped if update is not None]
 
 
 def overlaid_properties(places: Places | None) -> frozenset[str]:
@@ -115,19 +127,25 @@ def overlaid_properties(places: Places | None) -> frozenset[str]:
 
 
 def _strip_update(
-    update: Mapping[str, Any], overlaid: frozenset[str], served_location: str | None
+    update: Mapping[str, Any], overlaid: frozenset[str], locations: Sequence[str], near: Places | None
 ) -> dict[str, Any] | None:
     """Return an update without overlaid parts, None where nothing is left of it."""
     match update.get("action"):
-        case "set-location" if served_location is not None and _same_folder(update.get("location"), served_location):
+        case "set-location" if any(_same_folder(update.get("location"), location) for location in locations):
             return None
         case "set-properties" if isinstance(update.get("updates"), dict):
-            properties = {name: value for name, value in update["updates"].items() if name not in overlaid}
+            own = {name: value for name, value in update["updates"].items() if name not in overlaid}
+            properties = {name: value for name, value in own.items() if not _is_near_path(name, value, near)}
             return {**update, "updates": properties} if properties or not update["updates"] else None
         case "remove-properties" if isinstance(update.get("removals"), list):
             removals = [name for name in update["removals"] if name not in overlaid]
             return {**update, "removals": removals} if removals or not update["removals"] else None
     return dict(update)
+
+
+def _is_near_path(name: str, value: object, near: Places | None) -> bool:
+    """Return whether a property is a write path as it was served."""
+    return near is not None and (name, value) in ((DATA_PATH, near.data_path), (METADATA_PATH, near.metadata_path))
 
 
 def _same_folder(location: object, other: str) -> bool:

@@ -21,6 +21,7 @@ from sterna.iceberg.json_text import read_document
 from sterna.replication.replica.authorization import TableAccess
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog.byte_cache import ByteCache, ServedBody
+from sterna.serving.rest_catalog.metadata_log import with_served_log
 from sterna.serving.rest_catalog.model import LoadedTable, SnapshotMode
 from sterna.serving.rest_catalog.name_errors import missing_namespace, missing_table, missing_view
 from sterna.serving.rest_catalog.names import identifier_json
@@ -242,7 +243,8 @@ class ReplicaCatalog:
             uri: of the metadata.json.
             mode: which snapshots are in it.
         """
-        metadata = served_metadata(self._read_json(uri), self.mapping, self.settings.location, uri)
+        metadata = served_metadata(self._read_json(uri), self.mapping, self.settings.location)
+        metadata = with_served_log(metadata, self.mapping, uri, self._read_json)
         if mode is SnapshotMode.REFS:
             metadata = with_referenced_snapshots(metadata)
         return LoadedTable(uri, metadata)

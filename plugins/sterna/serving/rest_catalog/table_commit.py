@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Content, Key, key_name
-from sterna.config.near_places import Places, accepted_folders, region_places
+from sterna.config.near_places import Places, accepted_folders, region_places, table_near_places
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import SOURCE_BRANCH, is_inside
 from sterna.errors import (
     BadUpdate,
+    Forbidden,
     ForeignFile,
     RequirementFailed,
     TableError,
@@ -174,9 +175,8 @@ def prepare_commit(
     reject_protected_updates(commit.updates, table.metadata.get("properties") or {})
     check_requirements(table.metadata, commit.requirements)
     _require_new_numbers(commit, table.metadata)
-    if places is not None:
-        require_readable_everywhere(context, commit.key, [places.location])
-    updates = strip_overlay(commit.updates, places, table.metadata)
+    near = _near_places(context, near_root, commit.key, table.metadata, is_own=places is None)
+    updates = strip_overlay(commit.updates, places, table.metadata, near)
     if not updates:
         return None
     _require_own_locations(context, near_root, commit.key, updates, places, table.metadata)
@@ -184,7 +184,9 @@ def prepare_commit(
     frame = apply_table_updates(table.metadata, [update for update in updates if not _is_of_snapshots(update)], now_ms)
     folder = main_metadata.address_folder(near_root, table.metadata)
     version = context.mapping.metadata_version(shown.metadata_location or "")
-    near_folders = accepted_folders(context.mapping, near_roots, table.metadata, key_name(commit.key))
+    near_folders: Sequence[str] = ()
+    if near is not None:
+        near_folders = accepted_folders(context.mapping, near_roots, table.metadata, key_name(commit.key))
     roots = write_roots(table.metadata, places, near_folders)
     own_updates = _take_back(context, updates, frame, roots, folder, version)
     reject_replica_uris(context.mapping, own_updates)
@@ -192,6 +194,27 @@ def prepare_commit(
     metadata = main_metadata.with_log_entry(metadata, table.metadata, table.uri)
     uri = main_metadata.write_metadata(context.objects, folder, metadata, table.uri)
     return main_metadata.table_content(metadata, uri).with_id(table.content.id)
+
+
+def _near_places(
+    context: RegionContext, near_root: str, key: Key, metadata: Mapping[str, Any], *, is_own: bool
+) -> Places | None:
+    """Return where this region's clients may have a table's files near them; None: nowhere.
+
+    Args:
+        is_own: the table was born in this region, and has places of its own, too.
+
+    Raises:
+        Forbidden: a residency rule keeps what they write there from a region that has the table.
+    """
+    near = table_near_places(context.mapping, near_root, metadata)
+    try:
+        require_readable_everywhere(context, key, [near.location])
+    except Forbidden:
+        if is_own:
+            return None
+        raise
+    return near
 
 
 def prepare_creation(context: RegionContext, near_root: str, commit: TableCommit, rights: Rights) -> Content:

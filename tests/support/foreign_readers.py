@@ -59,9 +59,13 @@ READERS: Mapping[str, Callable[[str, Store], pa.Table]] = {
 }
 
 
-def engines_python() -> Path:
-    """Return the Python of an environment with the engines of `wheel_engines`, made once in sterna's cache."""
-    digest = hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:16]
+def engines_python(lock: Path = _LOCK) -> Path:
+    """Return the Python of an environment of its own, made once in sterna's cache.
+
+    Args:
+        lock: what it has; default: the engines of `wheel_engines`.
+    """
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
     folder = cache_folder() / "engines" / f"{digest}-{sys.version_info.major}.{sys.version_info.minor}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     python = folder / "bin" / "python"
@@ -69,7 +73,7 @@ def engines_python() -> Path:
         if not (folder / "complete").exists():
             uv = [Path(sys.executable).with_name("uv")]
             subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder], check=True)
-            install = [*uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", _LOCK]
+            install = [*uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", lock]
             subprocess.run(install, check=True)
             (folder / "complete").touch()
     return python

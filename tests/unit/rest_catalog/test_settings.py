@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -10,8 +11,12 @@ import yaml
 
 from sterna.config.sections.model import Services
 from sterna.errors import UsageError
+from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog.engines import ENGINES, EngineSettings, engine_text, store_properties
+from sterna.serving.rest_catalog.reader import open_replica_catalog
 from sterna.serving.rest_catalog.settings import region_settings
+from sterna.serving.rest_catalog.signing import open_signer
+from tests.support.small_world import make_world, no_secrets
 from tests.unit.config.samples import location, mapping
 
 STORE = {
@@ -120,6 +125,33 @@ def test_duckdb_understands_its_text() -> None:
 def test_without_tokens_no_engine_is_asked_for_one(engine: str) -> None:
     assert "<token>" in engine_text(engine, SETTINGS)
     assert "token" not in engine_text(engine, EngineSettings(SETTINGS.uri, STORE, token=False)).lower()
+
+
+@pytest.mark.parametrize(("engine", "signs"), [("spark", True), ("flink", True), ("pyiceberg", True), ("trino", False)])
+def test_engines_that_can_have_requests_signed(engine: str, signs: bool) -> None:
+    catalog = {"regions": {"eu": {"location": "s3://eu-bucket/lake", "remote_signing": True}}}
+    store = store_properties(mapping(), Services.model_validate({"catalog": catalog}))
+    text = engine_text(engine, EngineSettings(SETTINGS.uri, store))
+    assert ("X-Iceberg-Access-Delegation" in text) is signs
+
+
+def test_what_signs_has_a_key() -> None:
+    replica = open_replica_catalog(
+        RegionContext.of(mapping().registry, mapping().region, no_secrets),
+        services := Services.model_validate(
+            {"catalog": {"regions": {"eu": {"location": "s3://eu-bucket/lake", "remote_signing": True}}}}
+        ),
+    )
+    with pytest.raises(UsageError, match="'eu' has no credential_id"):
+        open_signer(replica, services)
+
+
+def test_what_signs_has_an_s3_store(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    place = {"location": f"file://{tmp_path}/eu/lake", "remote_signing": True}
+    services = Services.model_validate({"catalog": {"regions": {"eu": place}}})
+    with pytest.raises(UsageError, match="no S3 store"):
+        open_signer(open_replica_catalog(world.context(), services), services)
 
 
 def test_an_engine_without_a_text_is_named() -> None:

@@ -40,7 +40,7 @@ def rclone_options(location: StoreLocation, credential: Credential | None) -> di
     """Return the options of rclone's backend `s3`."""
     # Buckets are never made by a copy; checking for them would cost a request and a right.
     options = {"provider": "Other" if "endpoint" in location.remote.options else "AWS", "no_check_bucket": "true"}
-    options["region"] = _region(location)
+    options["region"] = s3_region(location)
     if credential is None:
         return {**options, "env_auth": "true", **location.remote.options}
     key, secret, token = s3_keys(location, credential)
@@ -51,7 +51,7 @@ def rclone_options(location: StoreLocation, credential: Credential | None) -> di
 def store_options(location: StoreLocation, credential: Credential | None) -> dict[str, Any]:
     """Return obstore's S3Config."""
     # Everything is named, so that no AWS_* variable of the process can redirect a location.
-    options: dict[str, Any] = {"region": _region(location), "skip_signature": False}
+    options: dict[str, Any] = {"region": s3_region(location), "skip_signature": False}
     endpoint, bucket = s3_endpoint(location), store_address(location).bucket
     if not _path_style(location):
         scheme, _, host = endpoint.partition("://")
@@ -71,7 +71,7 @@ def store_options(location: StoreLocation, credential: Credential | None) -> dic
 
 def fileio_properties(location: StoreLocation, credential: Credential | None) -> dict[str, str]:
     """Return the properties of Iceberg's S3FileIO."""
-    region = _region(location)
+    region = s3_region(location)
     properties = {"s3.endpoint": s3_endpoint(location), "s3.path-style-access": str(_path_style(location)).lower()}
     properties |= {"client.region": region, "s3.region": region}
     if credential is None:
@@ -85,7 +85,7 @@ def s3_endpoint(location: StoreLocation) -> str:
     """Return the endpoint of an S3 location, with its scheme; AWS's own where the registry names none."""
     endpoint = location.remote.options.get("endpoint", "")
     if not endpoint:
-        region = _region(location)
+        region = s3_region(location)
         return f"https://s3.{region}.amazonaws.com" + (".cn" if region.startswith("cn-") else "")
     return endpoint if "://" in endpoint else f"https://{endpoint}"
 
@@ -105,7 +105,8 @@ def s3_keys(location: StoreLocation, credential: Credential) -> tuple[str, str, 
     return key, secret, extra_text(credential, "session_token", "aws_session_token") or None
 
 
-def _region(location: StoreLocation) -> str:
+def s3_region(location: StoreLocation) -> str:
+    """Return the region that requests to an S3 location are signed for."""
     return location.remote.options.get("region") or DEFAULT_AWS_REGION
 
 

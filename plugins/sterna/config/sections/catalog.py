@@ -27,6 +27,7 @@ class CatalogRegion(StrictModel):
         timeout: seconds that the region's store may stay silent.
         cache: bytes of metadata files that one process keeps in memory; default: `256MiB`.
         sweep: delete [garbage](#garbage): the folders with it are this catalog's alone.
+        remote_signing: sign requests to the region's S3 stores for engines without keys.
     """
 
     location: Prefix
@@ -36,6 +37,7 @@ class CatalogRegion(StrictModel):
     timeout: Annotated[float, Field(gt=0, le=600)] = 10.0
     cache: Size = 256 << 20
     sweep: bool = False
+    remote_signing: bool = False
 
     @field_validator("defaults")
     @classmethod

@@ -59,7 +59,9 @@ def create_app(gateway: Gateway, services: GatewayServices) -> FastAPI:
         app.include_router(FeaturesRouter(gateway, services.features).router)
     if services.catalog is not None:
         app.include_router(
-            CatalogRouter(gateway, gateway.audience.region, services.catalog, services.catalog_writes).router
+            CatalogRouter(
+                gateway, gateway.audience.region, services.catalog, services.catalog_writes, services.catalog_signer
+            ).router
         )
     _add_operation_routes(app, gateway, services)
     app.add_exception_handler(RequestError, _request_error)

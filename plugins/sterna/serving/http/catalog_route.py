@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from typing import Any
+from urllib.parse import unquote
 
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
@@ -13,6 +14,12 @@ from starlette.types import Scope
 
 from sterna.serving.http.catalog_errors import failure_response
 from sterna.serving.http.errors import CLIENT_CLOSED_REQUEST
+
+
+def path_version(request: Request) -> str | None:
+    """Return the version of `main` that a request's path names; None: it names none, and means the newest."""
+    version = request.path_params.get("version")
+    return None if version is None else unquote(version)
 
 
 class CatalogRoute(APIRoute):

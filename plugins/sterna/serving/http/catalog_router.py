@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
@@ -18,7 +17,8 @@ from starlette.responses import JSONResponse, Response
 
 from sterna.catalog.model import Key
 from sterna.errors import BadUpdate, Forbidden
-from sterna.serving.http.catalog_route import CatalogRoute
+from sterna.serving.http.catalog_access_routes import CatalogAccessRoutes
+from sterna.serving.http.catalog_route import CatalogRoute, path_version
 from sterna.serving.http.catalog_write_routes import CatalogWriteRoutes
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import RequestError
@@ -30,6 +30,7 @@ from sterna.serving.rest_catalog.pages import PageRequest, parse_page
 from sterna.serving.rest_catalog.past_versions import PAST_PREFIX
 from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
 from sterna.serving.rest_catalog.replays import KEY_LIFETIME_ISO
+from sterna.serving.rest_catalog.signing import RequestSigner
 from sterna.serving.rest_catalog.write_service import CatalogWriteService
 
 _NAMESPACES = "/v1/{prefix}/namespaces"
@@ -51,10 +52,16 @@ class CatalogRouter:
         region: the region's name, which is the prefix of its paths.
         catalog: what is read.
         writes: what is written; None: nothing is.
+        signer: signs clients' requests to the region's stores; None: none is signed.
     """
 
     def __init__(
-        self, gateway: Gateway, region: str, catalog: ReplicaCatalog, writes: CatalogWriteService | None = None
+        self,
+        gateway: Gateway,
+        region: str,
+        catalog: ReplicaCatalog,
+        writes: CatalogWriteService | None = None,
+        signer: RequestSigner | None = None,
     ) -> None:
         self._gateway = gateway
         self._region = region
@@ -75,8 +82,10 @@ class CatalogRouter:
         self._add("HEAD", _VIEW, self.view_exists)
         self._add("POST", _METRICS, self.report_metrics)
         self._writes = writes is not None
+        self._access = CatalogAccessRoutes(gateway, signer)
         if writes is not None:
-            CatalogWriteRoutes(gateway, writes).add_to(self._add_write)
+            CatalogWriteRoutes(gateway, writes, self._access.config).add_to(self._add_write)
+        self._access.add_to(self._add)
 
     def _add(self, method: str, path: str, endpoint: Callable[..., Any]) -> None:
         """Serve a route that reads, with the region or a version of `main` as prefix or without one, and list it."""
@@ -158,7 +167,8 @@ class CatalogRouter:
         """Return a table, or 304 where the client has it already."""
 
         def read(catalog: ReplicaCatalog, readable: Readable) -> ServedBody:
-            return catalog.load_table(readable, _table(request), _snapshot_mode(request))
+            key, mode = _table(request), _snapshot_mode(request)
+            return catalog.load_table(readable, key, mode, self._access.config(request, key))
 
         return _loaded(request, await self._read(request, read))
 
@@ -188,10 +198,10 @@ class CatalogRouter:
         """Return what a client of a request reads, of the version that its path names."""
         reader = await self._gateway.require_reader(request)
         readable = Readable(self._gateway.audience, reader.roles)
-        version = request.path_params.get("version")
+        version = path_version(request)
 
         def run() -> T:
-            catalog = self._catalog if version is None else self._catalog.as_of(unquote(version))
+            catalog = self._catalog if version is None else self._catalog.as_of(version)
             return read(catalog, readable)
 
         return await run_in_threadpool(run)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from anyio import CapacityLimiter, to_thread
@@ -20,6 +21,7 @@ from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import RequestError, unavailable
 from sterna.serving.http.json_body import ParseLimits
 from sterna.serving.http.tokens import Reader
+from sterna.serving.rest_catalog.model import LoadedTable
 from sterna.serving.rest_catalog.name_errors import missing_table
 from sterna.serving.rest_catalog.names import (
     parse_identifier,
@@ -35,7 +37,8 @@ NAMESPACES = "/v1/{prefix}/namespaces"
 _NAMESPACE = f"{NAMESPACES}/{{namespace}}"
 _TABLES, _VIEWS = f"{_NAMESPACE}/tables", f"{_NAMESPACE}/views"
 _TABLE, _VIEW = f"{_TABLES}/{{table}}", f"{_VIEWS}/{{view}}"
-_WRITER_ROLES = frozenset({"writer", "admin"})
+WRITER_ROLES = frozenset({"writer", "admin"})
+"""Roles that may write."""
 _MAINTENANCE_ROLE = "admin"
 _NO_STORE = {"Cache-Control": "no-store"}
 # A schema of ten thousand columns, or of types nested as deep as `schemas.MAX_DEPTH` allows, with three levels each.
@@ -51,11 +54,15 @@ class CatalogWriteRoutes:
     Args:
         gateway: what all routers share.
         service: carries requests out.
+        config: returns the properties that a client gets with a table.
     """
 
-    def __init__(self, gateway: Gateway, service: CatalogWriteService) -> None:
+    def __init__(
+        self, gateway: Gateway, service: CatalogWriteService, config: Callable[[Request, Key], Mapping[str, str]]
+    ) -> None:
         self._gateway = gateway
         self._service = service
+        self._config = config
         self._limiter = CapacityLimiter(_MAX_CONCURRENCY)
 
     def add_to(self, add: Callable[[str, str, Callable[..., Any]], None]) -> None:
@@ -159,7 +166,11 @@ class CatalogWriteRoutes:
         body = await self._body(request, writer)
         if isinstance(name := body.get("name"), str):
             self._require_visible(writer, (*namespace, name))
-        return await self._loaded(request, create, namespace, body, *((self._rights(writer),) if has_rights else ()))
+        arguments = (namespace, body, self._rights(writer)) if has_rights else (namespace, body)
+        loaded = await self._carry_out(request, create, *arguments)
+        is_table = create != self._service.create_view
+        config = self._config(request, (*namespace, str(body.get("name")))) if is_table else {}
+        return _loaded(replace(loaded, config=config))
 
     async def _renamed(self, request: Request, rename: Callable[..., Any]) -> Response:
         writer = await self._writer(request)
@@ -177,7 +188,7 @@ class CatalogWriteRoutes:
             Forbidden: its roles may not write.
         """
         reader = await self._gateway.require_reader(request)
-        if self._gateway.verify is not None and not reader.roles & _WRITER_ROLES:
+        if self._gateway.verify is not None and not reader.roles & WRITER_ROLES:
             raise Forbidden("the token's roles may not write")
         if self._limiter.statistics().tasks_waiting >= _MAX_WAITING:
             raise unavailable("too many commits wait", _RETRY_AFTER_SECONDS)
@@ -200,18 +211,22 @@ class CatalogWriteRoutes:
         return await self._gateway.bodies.read_object(request, writer.name, _PARSE_LIMITS)
 
     async def _loaded(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
-        loaded = await _carry_out(self._limiter, write, *arguments, _idempotency_key(request, arguments))
-        body = served_body(loaded.body())
-        return Response(body.content, media_type="application/json", headers={**_NO_STORE, "ETag": body.etag})
+        return _loaded(await self._carry_out(request, write, *arguments))
 
     async def _json(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
-        return JSONResponse(
-            await _carry_out(self._limiter, write, *arguments, _idempotency_key(request, arguments)), headers=_NO_STORE
-        )
+        return JSONResponse(await self._carry_out(request, write, *arguments), headers=_NO_STORE)
 
     async def _done(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
-        await _carry_out(self._limiter, write, *arguments, _idempotency_key(request, arguments))
+        await self._carry_out(request, write, *arguments)
         return Response(status_code=204, headers=_NO_STORE)
+
+    async def _carry_out(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Any:
+        return await _carry_out(self._limiter, write, *arguments, _idempotency_key(request, arguments))
+
+
+def _loaded(loaded: LoadedTable) -> Response:
+    body = served_body(loaded.body())
+    return Response(body.content, media_type="application/json", headers={**_NO_STORE, "ETag": body.etag})
 
 
 async def _carry_out(limiter: CapacityLimiter, write: Callable[..., Any], *arguments: Any) -> Any:

@@ -10,6 +10,7 @@ from sterna.pipelines.ingest.intake import IngestService
 from sterna.serving.http.features_service import FeaturesService
 from sterna.serving.queries.service import QueryService
 from sterna.serving.rest_catalog.reader import ReplicaCatalog
+from sterna.serving.rest_catalog.signing import RequestSigner
 from sterna.serving.rest_catalog.write_service import CatalogWriteService
 
 
@@ -23,6 +24,7 @@ class GatewayServices:
         ingest: takes rows and files.
         catalog: the region's Iceberg REST address.
         catalog_writes: its writing side.
+        catalog_signer: signs requests to the region's stores for its clients.
     """
 
     poller: BranchPoller | None = None
@@ -32,3 +34,4 @@ class GatewayServices:
     features: FeaturesService | None = None
     catalog: ReplicaCatalog | None = None
     catalog_writes: CatalogWriteService | None = None
+    catalog_signer: RequestSigner | None = None

@@ -17,6 +17,7 @@ from sterna.serving.rest_catalog.settings import region_settings
 
 _TOKEN = "<token>"  # noqa: S105 - where an engine is to have its own
 _CATALOG = "lake"
+_DELEGATION = "header.X-Iceberg-Access-Delegation"
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,8 @@ def engine_text(engine: str, settings: EngineSettings) -> str:
 def store_properties(mapping: RegionMapping, services: Services) -> dict[str, str]:
     """Return the properties of a region's own store as Iceberg's FileIO names them, without keys.
 
+    Where the address signs requests, the header is among them by which an engine gets that.
+
     Raises:
         UsageError: as `region_settings`, and `validate_own_folders`.
     """
@@ -147,4 +150,5 @@ def store_properties(mapping: RegionMapping, services: Services) -> dict[str, st
         properties = fileio_properties(location, None)
     except CredentialError:  # a store that can't be named without its credential
         properties = {}
-    return {**properties, **settings.defaults}
+    signing = {_DELEGATION: "remote-signing"} if settings.remote_signing else {}
+    return {**properties, **settings.defaults, **signing}

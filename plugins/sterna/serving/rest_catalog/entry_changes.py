@@ -5,7 +5,6 @@ All of it happens on `main`, and is shown here at once. Dropping deletes no file
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -48,7 +47,7 @@ from sterna.serving.rest_catalog.home_files import naming_table
 from sterna.serving.rest_catalog.name_errors import missing_namespace, missing_table, missing_view, taken_name
 from sterna.serving.rest_catalog.names import require_key
 from sterna.serving.rest_catalog.new_tables import create_table_metadata
-from sterna.serving.rest_catalog.overlay import overlaid_properties, served_view_metadata
+from sterna.serving.rest_catalog.overlay import new_location_prefix, overlaid_properties, served_view_metadata
 from sterna.serving.rest_catalog.requirements import check_requirements
 from sterna.serving.rest_catalog.rules import (
     Rights,
@@ -67,7 +66,6 @@ from sterna.serving.rest_catalog.view_updates import apply_view_updates, create_
 _MISSING: dict[str, Callable[[Key], RestCatalogError]] = {ICEBERG_TABLE: missing_table, ICEBERG_VIEW: missing_view}
 _NO_RIGHTS = Rights()
 _KIND_NAMES = {ICEBERG_TABLE: "table", ICEBERG_VIEW: "view", NAMESPACE: "namespace"}
-_UNUSUAL_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def stage_table(address: Address, namespace: Key, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,8 +140,7 @@ def _new_location(address: Address, key: Key, request: Mapping[str, Any]) -> str
     """Return where a new table or view is: where the client says, or in a folder of its own."""
     context, location = address.region(), request.get("location")
     if location is None:
-        parts = (_UNUSUAL_CHARACTERS.sub("_", name).lstrip("._") or "_" for name in key)
-        location = f"{address.near_root.rstrip('/')}/{'/'.join(parts)}-{uuid4()}"
+        location = f"{new_location_prefix(address.near_root, key)}{uuid4()}"
     uri = require_own_location(context, address.near_root, location)
     require_readable_everywhere(context, key, [uri])
     return uri

@@ -7,9 +7,11 @@ those in `near`: engines follow `write.data.path` and `write.metadata.path`, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sterna.catalog.model import Key
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.near_places import (
     DATA_PATH,
@@ -26,6 +28,17 @@ from sterna.config.near_places import (
 GC_ENABLED = "gc.enabled"
 # Each would take a client's files elsewhere than the two paths say.
 OTHER_PLACES = ("write.object-storage.path", "write.folder-storage.path", "write.location-provider.impl")
+_UNUSUAL_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def new_location_prefix(near_root: str, key: Key) -> str:
+    """Return how the location of a new table or view begins where its client says none: a UUID follows.
+
+    Args:
+        near_root: the region's own location, as the section `catalog` has it.
+    """
+    parts = (_UNUSUAL_CHARACTERS.sub("_", name).lstrip("._") or "_" for name in key)
+    return f"{near_root.rstrip('/')}/{'/'.join(parts)}-"
 
 
 def overlay(metadata: Mapping[str, Any], places: Places | None) -> dict[str, Any]:

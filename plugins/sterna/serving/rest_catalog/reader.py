@@ -9,11 +9,13 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, Key, key_name
 from sterna.codec import parse_json
 from sterna.config.mapping import Mapping as RegionMapping
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.sections.catalog import CatalogRegion
 from sterna.config.sections.model import Services
 from sterna.errors import BrokenMetadata, Forbidden, NoSuchVersion, TableError
@@ -76,6 +78,7 @@ class ReplicaCatalog:
         mapping: of this region.
         settings: the region's, in the section `catalog`.
         index: what the replica branch holds.
+        main_index: what `main` holds.
         objects: the region's stores.
         cache: bodies of tables and views.
         past_versions: what the branch held before.
@@ -85,6 +88,7 @@ class ReplicaCatalog:
     mapping: RegionMapping
     settings: CatalogRegion
     index: ReplicaIndex
+    main_index: ReplicaIndex
     objects: Objects = field(repr=False)
     cache: ByteCache = field(repr=False)
     past_versions: PastVersions = field(repr=False)
@@ -199,11 +203,18 @@ class ReplicaCatalog:
         content = branch.content(key, kind)
         return content if content is not None and content.metadata_location else None
 
-    def load_table(self, readable: Readable, key: Key, mode: SnapshotMode = SnapshotMode.ALL) -> ServedBody:
+    def load_table(
+        self,
+        readable: Readable,
+        key: Key,
+        mode: SnapshotMode = SnapshotMode.ALL,
+        config: Mapping[str, str] = MappingProxyType({}),
+    ) -> ServedBody:
         """Return a table's LoadTableResult.
 
         Args:
             mode: which snapshots are in it.
+            config: properties for the client.
 
         Raises:
             NoSuchTable: there is none.
@@ -212,7 +223,9 @@ class ReplicaCatalog:
         """
         uri = str(self.require_table(readable, key).metadata_location)
         self._require_kept(key, uri)
-        return self._served(("table", uri, mode), lambda: self.read_table(uri, mode))
+        return self._served(
+            ("table", uri, mode, *config.items()), lambda: replace(self.read_table(uri, mode), config=config)
+        )
 
     def load_view(self, readable: Readable, key: Key) -> ServedBody:
         """Return a view's LoadViewResult.
@@ -243,17 +256,22 @@ class ReplicaCatalog:
             uri: of the metadata.json.
             mode: which snapshots are in it.
         """
-        metadata = served_metadata(self._read_json(uri), self.mapping, self.settings.location)
-        metadata = with_served_log(metadata, self.mapping, uri, self._read_json)
+        metadata = served_metadata(self.read_metadata(uri), self.mapping, self.settings.location)
+        metadata = with_served_log(metadata, self.mapping, uri, self.read_metadata)
         if mode is SnapshotMode.REFS:
             metadata = with_referenced_snapshots(metadata)
         return LoadedTable(uri, metadata)
 
     def read_view(self, uri: str) -> LoadedTable:
         """Return a view as clients get it, from a metadata.json of the replica."""
-        return LoadedTable(uri, served_view_metadata(self._read_json(uri), self.mapping, self.settings.location))
+        return LoadedTable(uri, served_view_metadata(self.read_metadata(uri), self.mapping, self.settings.location))
 
-    def _read_json(self, uri: str) -> dict[str, Any]:
+    def read_metadata(self, uri: str) -> dict[str, Any]:
+        """Return a metadata.json of this region, as it is there.
+
+        Raises:
+            BrokenMetadata, StoreError: it can't be read.
+        """
         try:
             metadata = parse_json(read_document(self.objects.read(uri), uri).text)
         except ValueError as error:
@@ -293,10 +311,10 @@ def open_replica_catalog(context: RegionContext, services: Services) -> ReplicaC
         UsageError: as `region_settings`.
     """
     region, settings = context.region, region_settings(context.mapping, services)
-    index = ReplicaIndex(context.catalog, region.replica_branch)
+    index, main_index = (ReplicaIndex(context.catalog, name) for name in (region.replica_branch, SOURCE_BRANCH))
     objects = Objects(context.mapping, context.secrets, timeout=settings.timeout)
     cache, past_versions = ByteCache(settings.cache), PastVersions(context)
-    return ReplicaCatalog(context.mapping, settings, index, objects, cache, past_versions)
+    return ReplicaCatalog(context.mapping, settings, index, main_index, objects, cache, past_versions)
 
 
 def _require_namespace(branch: BranchContents, readable: Readable, key: Key) -> None:

@@ -1,0 +1,131 @@
+"""What clients without keys of their own may do in the region's stores: by the table, and by what rules show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+from urllib.parse import quote
+
+from sterna.catalog.model import Key, key_name
+from sterna.config.mapping import Mapping as RegionMapping
+from sterna.config.registry.credential import fileio_properties
+from sterna.errors import NoSuchTable, TableError
+from sterna.serving.rest_catalog.names import NAMESPACE_SEPARATOR
+from sterna.serving.rest_catalog.past_versions import PAST_PREFIX
+from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
+from sterna.serving.rest_catalog.replica_index import BranchContents
+from sterna.serving.rest_catalog.table_folders import (
+    FolderAccess,
+    NearRoots,
+    TableFolders,
+    new_table_folders,
+    table_folders,
+)
+
+_MAX_KEPT_TABLES: Final = 10_000  # whose folders are in memory
+_MAX_KEPT_SELECTIONS: Final = 1000  # sets of roles for which it is in memory what is hidden
+
+
+class ClientAccess:
+    """The access of one region's clients; may be used by any number of threads.
+
+    Args:
+        catalog: the reading side of the region's address.
+        roots: of all regions.
+    """
+
+    def __init__(self, catalog: ReplicaCatalog, roots: NearRoots) -> None:
+        self._catalog = catalog
+        self._roots = roots
+        self._folders = lru_cache(_MAX_KEPT_TABLES)(self._read_folders)
+        self._selected: dict[frozenset[str] | None, tuple[BranchContents, tuple[TableFolders, ...]]] = {}
+
+    def of_table(self, readable: Readable, key: Key, may_write: bool, version: str | None = None) -> FolderAccess:
+        """Return what a client may do for a table; for one that isn't there yet, as a writer stages it, in its folder.
+
+        Args:
+            readable: what the client may see.
+            key: the table's.
+            may_write: by the client's role.
+            version: of `main` that the client reads, as `ReplicaCatalog.as_of` takes it; None: the newest. No other is
+                written.
+
+        Raises:
+            NoSuchTable, NoSuchVersion: the client may see none.
+            StoreError, TableError: the metadata of the table, or of one that is hidden from the client, can't be read.
+        """
+        catalog = self._catalog if version is None else self._catalog.as_of(version)
+        may_write = may_write and version is None
+        try:
+            folders = self._folders(key, str(catalog.require_table(readable, key).metadata_location))
+        except NoSuchTable:
+            if not may_write or not readable.table(key):
+                raise
+            folders = new_table_folders(self._catalog.mapping, self._roots, key)
+        return self._folder_access(readable, folders, may_write)
+
+    def path(self, key: Key, version: str | None = None) -> str:
+        """Return the path of a table's routes, without a slash before it.
+
+        Args:
+            key: the table's.
+            version: as in `of_table`.
+        """
+        prefix = self._catalog.mapping.region.name if version is None else f"{PAST_PREFIX}{quote(version, safe='')}"
+        namespace, name = (
+            quote(text, safe="", errors="surrogatepass") for text in (NAMESPACE_SEPARATOR.join(key[:-1]), key[-1])
+        )
+        return f"v1/{prefix}/namespaces/{namespace}/tables/{name}"
+
+    def store_properties(self) -> dict[str, str]:
+        """Return the properties of the region's own store as Iceberg's FileIO names them, without keys."""
+        settings = self._catalog.settings
+        location = self._catalog.mapping.locate(settings.location).location
+        return {**fileio_properties(location, None), **settings.defaults}
+
+    def _read_folders(self, key: Key, metadata_uri: str) -> TableFolders:
+        # The content of a metadata.json is a function of its URI.
+        metadata = self._catalog.read_metadata(metadata_uri)
+        return table_folders(self._catalog.mapping, self._roots, key, metadata)
+
+    def _folder_access(self, readable: Readable, folders: TableFolders, may_write: bool) -> FolderAccess:
+        hidden = self._hidden_folders(readable) if readable.access.rules else ()
+        withheld = self._withheld_folders() if readable.access.registry.has_exclusions else ()
+        return FolderAccess(self._catalog.mapping, folders, hidden, withheld, may_write)
+
+    def _hidden_folders(self, readable: Readable) -> tuple[TableFolders, ...]:
+        branch = self._catalog.index.read()
+        return self._select_folders(frozenset(readable.roles), branch, lambda key, uri: not readable.table(key))
+
+    def _withheld_folders(self) -> tuple[TableFolders, ...]:
+        """Return the folders of tables that were born here and are served nowhere: `main` alone has them."""
+        mapping = self._catalog.mapping
+
+        def is_withheld(key: Key, uri: str) -> bool:
+            return bool(mapping.registry.exclusion_reason(key_name(key), mapping.region.name)) and _is_local(
+                mapping, uri
+            )
+
+        return self._select_folders(None, self._catalog.main_index.read(), is_withheld)
+
+    def _select_folders(
+        self, kept_key: frozenset[str] | None, branch: BranchContents, is_selected: Callable[[Key, str], bool]
+    ) -> tuple[TableFolders, ...]:
+        """Return the folders of some tables of a branch; what was selected is kept until the branch changes."""
+        kept = self._selected.get(kept_key)
+        if kept is not None and kept[0] is branch:
+            return kept[1]
+        uris = ((key, branch.contents[key].metadata_location) for key in branch.tables)
+        folders = tuple(self._folders(key, uri) for key, uri in uris if uri and is_selected(key, uri))
+        if len(self._selected) >= _MAX_KEPT_SELECTIONS:
+            self._selected.clear()
+        self._selected[kept_key] = branch, folders
+        return folders
+
+
+def _is_local(mapping: RegionMapping, uri: str) -> bool:
+    try:
+        return mapping.is_local(uri)
+    except TableError:  # in no location of the registry
+        return False

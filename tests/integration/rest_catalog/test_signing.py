@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -221,11 +220,10 @@ def test_deleting_many_is_looked_at_key_by_key(signing_address: SigningAddress, 
     for key in (f"{root}/us/t.avro", f"{folder}/data/a.parquet", f"{folder}/metadata/../data/a.avro"):
         refused(signing_address.sign(table, "POST", url, "writer", body=body(names[0], key)))
     refused(signing_address.sign(table, "POST", url, "reader", body=body(names[0])))
-    signed = signing_address.sign(table, "POST", url, "writer", body=body(names[0]))
-    other = body(names[1]).encode()
-    swapped = send("POST", url, signed, other, **{"X-Amz-Content-SHA256": hashlib.sha256(other).hexdigest()})
-    assert swapped.status_code == 403, "the body that was looked at is the one that is signed"
-    assert send("POST", url, signed, body(names[0]).encode()).is_success
+    # This store takes another body than the one that was looked at: so none is signed for it.
+    refused(signing_address.sign(table, "POST", url, "writer", body=body(names[0])), "other content")
+    one = f"{endpoint}/{bucket}/{names[0]}"
+    assert send("DELETE", one, signing_address.sign(table, "DELETE", one, "writer")).is_success
     left = [
         send("HEAD", one, signing_address.sign(table, "HEAD", one, "reader")).status_code
         for one in (f"{endpoint}/{bucket}/{name}" for name in names)

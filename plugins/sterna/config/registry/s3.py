@@ -90,6 +90,13 @@ def s3_endpoint(location: StoreLocation) -> str:
     return endpoint if "://" in endpoint else f"https://{endpoint}"
 
 
+def bucket_url(location: StoreLocation) -> str:
+    """Return the URL of an S3 location's bucket."""
+    endpoint, bucket = s3_endpoint(location).rstrip("/"), store_address(location).bucket
+    scheme, _, host = endpoint.partition("://")
+    return f"{endpoint}/{bucket}" if _path_style(location) else f"{scheme}://{bucket}.{host}"
+
+
 def s3_keys(location: StoreLocation, credential: Credential) -> tuple[str, str, str | None]:
     """Return access key id, secret access key and session token.
 

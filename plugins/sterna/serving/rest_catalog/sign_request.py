@@ -30,23 +30,23 @@ class SignRequest:
 
     Args:
         method: of HTTP.
+        uri: all of it, as the client sent it.
         scheme: `http` or `https`.
         host: with the port, where the client names one.
         path: still encoded.
         query: its parameters, decoded.
         headers: by their names in lower case.
         body: None: the client doesn't show it.
-        uri: all of it, as the client sent it.
     """
 
     method: str
-    scheme: str
-    host: str
-    path: str
+    uri: str
+    scheme: str = ""
+    host: str = ""
+    path: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    uri: str = ""
 
 
 def read_sign_request(document: Mapping[str, Any]) -> SignRequest:
@@ -73,13 +73,13 @@ def read_sign_request(document: Mapping[str, Any]) -> SignRequest:
         raise Forbidden("the URI of the request can't be understood: it has more than scheme, host, path and query")
     return SignRequest(
         method,
+        uri,
         match["scheme"],
         match["host"],
         match["path"] or "",
         _read_query(match["query"] or ""),
         _read_headers(document.get("headers"), match["host"]),
         None if body is None else body.encode(errors="surrogatepass"),
-        uri,
     )
 
 

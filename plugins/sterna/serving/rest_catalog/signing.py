@@ -19,12 +19,15 @@ from sterna.serving.rest_catalog.client_access import ClientAccess
 from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
 from sterna.serving.rest_catalog.sign_request import read_sign_request
 from sterna.serving.rest_catalog.signature import sign_request
+from sterna.serving.rest_catalog.store_probe import Check, StoreProbe
 from sterna.serving.rest_catalog.store_requests import Access, RegionStores, StoreRequest
 from sterna.serving.rest_catalog.table_folders import FolderAccess, NearRoots, all_near_roots
 
 REMOTE_SIGNING = "remote-signing"
 """The name of this way of access in the header `X-Iceberg-Access-Delegation`."""
 _ENDPOINT = "s3.endpoint"
+# By a header more a file becomes the copy of another one; by another body other files are deleted.
+_CHECKS = {"PutObject": Check.HEADERS, "UploadPart": Check.HEADERS, "DeleteObjects": Check.CONTENT}
 
 
 class RequestSigner:
@@ -43,6 +46,7 @@ class RequestSigner:
         self._access = ClientAccess(catalog, roots)
         self._stores = RegionStores(catalog.mapping, _public_endpoints(catalog))
         _validate_credentials(self._stores)
+        self._probe = StoreProbe(catalog.settings.timeout)
 
     def config(self, key: Key, version: str | None = None) -> dict[str, str]:
         """Return the properties by which clients have requests for a table signed.
@@ -91,6 +95,8 @@ class RequestSigner:
         if wanted.access is Access.CREATE:
             self._require_absent(wanted)
         credential = self._catalog.objects.secrets(str(wanted.location.credential_id))
+        if check := _CHECKS.get(wanted.operation):
+            self._probe.require_check(check, wanted.location, credential)
         return {"uri": request.uri, "headers": sign_request(request, wanted.location, credential)}
 
     def _require_absent(self, wanted: StoreRequest) -> None:

@@ -19,7 +19,7 @@ from sterna.config.limits import MIB, Limits
 from sterna.config.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
 from sterna.config.registry.policy import Policy, Residency, ViewCatalogs
 from sterna.config.registry.remote_types import STORE_TYPES
-from sterna.config.sections.catalog import CatalogRegion
+from sterna.config.sections.catalog import CatalogRegion, VendedKeys
 from sterna.config.sections.sinks import Seconds, Sink, Target
 from sterna.config.sections.types import Duration
 from sterna.config.yaml import StrictModel
@@ -29,6 +29,7 @@ SETTINGS: tuple[type[StrictModel], ...] = (
     *(Registry, Region, Limits, CatalogAddress, CatalogDatabase, Location, Remote, Policy, Residency, ViewCatalogs),
     Sink,
     CatalogRegion,
+    VendedKeys,
 )
 """The models that have a table in a document."""
 TARGET_KINDS: Mapping[str, type[StrictModel]] = {

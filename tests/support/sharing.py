@@ -53,7 +53,7 @@ GROUPS: dict[str, Sequence[str]] = {
     "regions": ("ha/failover/",),
     "masters": ("integration/spark/test_spark.py",),
     "emulators": ("integration/storage/test_schemes.py", "integration/sync/test_schemes_table.py"),
-    "odd keys": ("integration/sync/test_tables_odd_keys.py",),
+    "odd keys": ("integration/sync/test_tables_odd_keys.py", "integration/rest_catalog/test_vended_keys.py"),
     "nessie": ("integration/catalog/",),
     "outlets": ("integration/sinks/",),
     "ingest": ("integration/ingest/",),

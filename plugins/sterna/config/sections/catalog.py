@@ -7,12 +7,27 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, field_validator
 
-from sterna.config.sections.types import Prefix, Size, empty_as
+from sterna.config.registry.types import HttpUri
+from sterna.config.sections.types import Duration, Prefix, Size, empty_as
 from sterna.config.yaml import StrictModel
 
 _SECRET_NAMES = re.compile(
     r"key|secret|token|password|passwd|credential|signature|\bsas\b|authorization", re.IGNORECASE
 )
+
+
+class VendedKeys(StrictModel):
+    """Keys of a role that the address vends to engines without keys of their own, with a policy for each table.
+
+    Args:
+        role_arn: of the role, whose rights are the limit of all keys.
+        sts_endpoint: the security token service; default: AWS's own in the region of the location.
+        duration: for which keys are valid, from 15m to 12h.
+    """
+
+    role_arn: Annotated[str, StringConstraints(pattern=r"^arn:[a-z-]{1,20}:[A-Za-z0-9:/+=,.@_-]{1,500}$")]
+    sts_endpoint: HttpUri | None = None
+    duration: Annotated[Duration, Field(ge=900, le=43200)] = 3600
 
 
 class CatalogRegion(StrictModel):
@@ -28,6 +43,7 @@ class CatalogRegion(StrictModel):
         cache: bytes of metadata files that one process keeps in memory; default: `256MiB`.
         sweep: delete [garbage](#garbage): the folders with it are this catalog's alone.
         remote_signing: sign requests to the region's S3 stores for engines without keys.
+        vended_keys: keys of a role for engines without keys of their own; None: there are none.
     """
 
     location: Prefix
@@ -38,6 +54,7 @@ class CatalogRegion(StrictModel):
     cache: Size = 256 << 20
     sweep: bool = False
     remote_signing: bool = False
+    vended_keys: VendedKeys | None = None
 
     @field_validator("defaults")
     @classmethod

@@ -18,6 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sterna.serving.http.catalog_access_routes import CatalogAccessRoutes
 from sterna.serving.http.catalog_errors import error_response, is_catalog_path
 from sterna.serving.http.catalog_router import CatalogRouter
 from sterna.serving.http.context import Gateway
@@ -60,7 +61,11 @@ def create_app(gateway: Gateway, services: GatewayServices) -> FastAPI:
     if services.catalog is not None:
         app.include_router(
             CatalogRouter(
-                gateway, gateway.audience.region, services.catalog, services.catalog_writes, services.catalog_signer
+                gateway,
+                gateway.audience.region,
+                services.catalog,
+                services.catalog_writes,
+                CatalogAccessRoutes(gateway, services.catalog_signer, services.catalog_vendor),
             ).router
         )
     _add_operation_routes(app, gateway, services)

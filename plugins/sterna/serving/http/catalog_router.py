@@ -28,9 +28,8 @@ from sterna.serving.rest_catalog.model import SnapshotMode
 from sterna.serving.rest_catalog.names import parse_identifier, parse_namespace_segment, parse_parents
 from sterna.serving.rest_catalog.pages import PageRequest, parse_page
 from sterna.serving.rest_catalog.past_versions import PAST_PREFIX
-from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
+from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog, with_access
 from sterna.serving.rest_catalog.replays import KEY_LIFETIME_ISO
-from sterna.serving.rest_catalog.signing import RequestSigner
 from sterna.serving.rest_catalog.write_service import CatalogWriteService
 
 _NAMESPACES = "/v1/{prefix}/namespaces"
@@ -52,7 +51,7 @@ class CatalogRouter:
         region: the region's name, which is the prefix of its paths.
         catalog: what is read.
         writes: what is written; None: nothing is.
-        signer: signs clients' requests to the region's stores; None: none is signed.
+        access: to the region's stores, for clients without keys; None: there is none.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class CatalogRouter:
         region: str,
         catalog: ReplicaCatalog,
         writes: CatalogWriteService | None = None,
-        signer: RequestSigner | None = None,
+        access: CatalogAccessRoutes | None = None,
     ) -> None:
         self._gateway = gateway
         self._region = region
@@ -82,9 +81,9 @@ class CatalogRouter:
         self._add("HEAD", _VIEW, self.view_exists)
         self._add("POST", _METRICS, self.report_metrics)
         self._writes = writes is not None
-        self._access = CatalogAccessRoutes(gateway, signer)
+        self._access = access or CatalogAccessRoutes(gateway)
         if writes is not None:
-            CatalogWriteRoutes(gateway, writes, self._access.config).add_to(self._add_write)
+            CatalogWriteRoutes(gateway, writes, self._access.result).add_to(self._add_write)
         self._access.add_to(self._add)
 
     def _add(self, method: str, path: str, endpoint: Callable[..., Any]) -> None:
@@ -165,12 +164,14 @@ class CatalogRouter:
 
     async def load_table(self, request: Request) -> Response:
         """Return a table, or 304 where the client has it already."""
-
-        def read(catalog: ReplicaCatalog, readable: Readable) -> ServedBody:
-            key, mode = _table(request), _snapshot_mode(request)
-            return catalog.load_table(readable, key, mode, self._access.config(request, key))
-
-        return _loaded(request, await self._read(request, read))
+        readable, key, mode = await self._readable(request), _table(request), _snapshot_mode(request)
+        config = self._access.config(request, key)
+        body = await self._read_as(
+            readable, request, lambda catalog, readable: catalog.load_table(readable, key, mode, config)
+        )
+        if keys := await self._access.vended(request, readable, key):
+            return Response(with_access(body, keys), media_type="application/json", headers=_NO_STORE)
+        return _loaded(request, body)
 
     async def table_exists(self, request: Request) -> Response:
         """Return whether there is a table."""
@@ -196,8 +197,13 @@ class CatalogRouter:
 
     async def _read(self, request: Request, read: Callable[[ReplicaCatalog, Readable], T]) -> T:
         """Return what a client of a request reads, of the version that its path names."""
+        return await self._read_as(await self._readable(request), request, read)
+
+    async def _readable(self, request: Request) -> Readable:
         reader = await self._gateway.require_reader(request)
-        readable = Readable(self._gateway.audience, reader.roles)
+        return Readable(self._gateway.audience, reader.roles)
+
+    async def _read_as(self, readable: Readable, request: Request, read: Callable[[ReplicaCatalog, Readable], T]) -> T:
         version = path_version(request)
 
         def run() -> T:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from anyio import CapacityLimiter, to_thread
@@ -54,15 +53,18 @@ class CatalogWriteRoutes:
     Args:
         gateway: what all routers share.
         service: carries requests out.
-        config: returns the properties that a client gets with a table.
+        result: returns what a client gets with a table that it made.
     """
 
     def __init__(
-        self, gateway: Gateway, service: CatalogWriteService, config: Callable[[Request, Key], Mapping[str, str]]
+        self,
+        gateway: Gateway,
+        service: CatalogWriteService,
+        result: Callable[[Request, Collection[str], Key, LoadedTable], Awaitable[dict[str, Any]]],
     ) -> None:
         self._gateway = gateway
         self._service = service
-        self._config = config
+        self._result = result
         self._limiter = CapacityLimiter(_MAX_CONCURRENCY)
 
     def add_to(self, add: Callable[[str, str, Callable[..., Any]], None]) -> None:
@@ -168,9 +170,10 @@ class CatalogWriteRoutes:
             self._require_visible(writer, (*namespace, name))
         arguments = (namespace, body, self._rights(writer)) if has_rights else (namespace, body)
         loaded = await self._carry_out(request, create, *arguments)
-        is_table = create != self._service.create_view
-        config = self._config(request, (*namespace, str(body.get("name")))) if is_table else {}
-        return _loaded(replace(loaded, config=config))
+        if create == self._service.create_view:
+            return _loaded(loaded.body())
+        key = (*namespace, str(body.get("name")))
+        return _loaded(await self._result(request, writer.roles, key, loaded))
 
     async def _renamed(self, request: Request, rename: Callable[..., Any]) -> Response:
         writer = await self._writer(request)
@@ -211,7 +214,7 @@ class CatalogWriteRoutes:
         return await self._gateway.bodies.read_object(request, writer.name, _PARSE_LIMITS)
 
     async def _loaded(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
-        return _loaded(await self._carry_out(request, write, *arguments))
+        return _loaded((await self._carry_out(request, write, *arguments)).body())
 
     async def _json(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
         return JSONResponse(await self._carry_out(request, write, *arguments), headers=_NO_STORE)
@@ -224,8 +227,8 @@ class CatalogWriteRoutes:
         return await _carry_out(self._limiter, write, *arguments, _idempotency_key(request, arguments))
 
 
-def _loaded(loaded: LoadedTable) -> Response:
-    body = served_body(loaded.body())
+def _loaded(result: Mapping[str, Any]) -> Response:
+    body = served_body(result)
     return Response(body.content, media_type="application/json", headers={**_NO_STORE, "ETag": body.etag})
 
 

@@ -34,6 +34,7 @@ from sterna.serving.queries.job import QueryJob
 from sterna.serving.queries.service import QueryService
 from sterna.serving.rest_catalog.reader import open_replica_catalog
 from sterna.serving.rest_catalog.signing import open_signer
+from sterna.serving.rest_catalog.vended_keys import open_key_vendor
 from sterna.serving.rest_catalog.write_service import open_write_service
 
 log = logging.getLogger(__name__)
@@ -117,6 +118,7 @@ def build_server(
         catalog,
         open_write_service(context, catalog, services) if catalog is not None else None,
         open_signer(catalog, services) if catalog is not None else None,
+        open_key_vendor(catalog, services) if catalog is not None else None,
     )
     return GatewayServer(_uvicorn_config(create_app(gateway, gateway_services), options), gateway, gateway_services)
 

@@ -11,6 +11,7 @@ from sterna.serving.http.features_service import FeaturesService
 from sterna.serving.queries.service import QueryService
 from sterna.serving.rest_catalog.reader import ReplicaCatalog
 from sterna.serving.rest_catalog.signing import RequestSigner
+from sterna.serving.rest_catalog.vended_keys import KeyVendor
 from sterna.serving.rest_catalog.write_service import CatalogWriteService
 
 
@@ -25,6 +26,7 @@ class GatewayServices:
         catalog: the region's Iceberg REST address.
         catalog_writes: its writing side.
         catalog_signer: signs requests to the region's stores for its clients.
+        catalog_vendor: vends keys for them.
     """
 
     poller: BranchPoller | None = None
@@ -35,3 +37,4 @@ class GatewayServices:
     catalog: ReplicaCatalog | None = None
     catalog_writes: CatalogWriteService | None = None
     catalog_signer: RequestSigner | None = None
+    catalog_vendor: KeyVendor | None = None

@@ -11,6 +11,7 @@ from sterna.catalog.model import Key, key_name
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.registry.credential import fileio_properties
 from sterna.errors import NoSuchTable, TableError
+from sterna.serving.rest_catalog.model import LoadedTable
 from sterna.serving.rest_catalog.names import NAMESPACE_SEPARATOR
 from sterna.serving.rest_catalog.past_versions import PAST_PREFIX
 from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
@@ -63,6 +64,24 @@ class ClientAccess:
             if not may_write or not readable.table(key):
                 raise
             folders = new_table_folders(self._catalog.mapping, self._roots, key)
+        return self._folder_access(readable, folders, may_write)
+
+    def of_loaded(self, readable: Readable, key: Key, loaded: LoadedTable, may_write: bool) -> FolderAccess:
+        """Return what a client may do for a table that was made just now, or is staged.
+
+        Args:
+            readable: what the client may see.
+            key: the table's.
+            loaded: as it is here now.
+            may_write: by the client's role.
+
+        Raises:
+            StoreError, TableError: the metadata of the table, or of one that is hidden from the client, can't be read.
+        """
+        if loaded.metadata_location:
+            folders = self._folders(key, loaded.metadata_location)
+        else:
+            folders = table_folders(self._catalog.mapping, self._roots, key, loaded.metadata)
         return self._folder_access(readable, folders, may_write)
 
     def path(self, key: Key, version: str | None = None) -> str:

@@ -36,6 +36,7 @@ from sterna.storage.objects import Objects
 
 _ETAG_HEX_DIGITS = 32
 _ANY_NAME = "any-table"  # for a rule that covers whatever is in a namespace
+_NO_CONFIG = b'"config":{}}'  # how the body of each table ends
 
 
 @dataclass(frozen=True)
@@ -294,6 +295,18 @@ def served_body(document: Mapping[str, Any]) -> ServedBody:
     # Escaped, so that a text with half a surrogate pair is carried as it is.
     content = json.dumps(document, separators=(",", ":")).encode()
     return ServedBody(content, f'"{hashlib.sha256(content).hexdigest()[:_ETAG_HEX_DIGITS]}"')
+
+
+def with_access(body: ServedBody, access: Mapping[str, Any]) -> bytes:
+    """Return the body of a table with what its client needs for its files; other bytes stay as they are.
+
+    Args:
+        body: of a table that is served without properties for the client.
+        access: `config`, and further parts of a LoadTableResult.
+    """
+    head, ending, rest = body.content.rpartition(_NO_CONFIG)
+    assert ending and not rest
+    return head + json.dumps(access, separators=(",", ":")).encode()[1:]
 
 
 def with_referenced_snapshots(metadata: Mapping[str, Any]) -> dict[str, Any]:

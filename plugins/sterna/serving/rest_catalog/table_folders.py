@@ -28,7 +28,7 @@ from sterna.errors import Forbidden, TableError
 from sterna.serving.rest_catalog.client_files import write_roots
 from sterna.serving.rest_catalog.overlay import new_location_prefix, with_own_places
 
-_MANIFEST_ENDING = ".avro"
+MANIFEST_ENDING = ".avro"
 _UUID_FOLDER = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/")
 
 
@@ -234,7 +234,7 @@ class FolderAccess:
         """
         self.require_writable(uri)
         scratch = self.folders.scratch
-        if not scratch or not uri.startswith(f"{scratch}/") or not uri.endswith(_MANIFEST_ENDING):
+        if not scratch or not uri.startswith(f"{scratch}/") or not uri.endswith(MANIFEST_ENDING):
             raise Forbidden("files of a table are removed by maintenance alone", file=uri)
 
     def _origin(self, uri: str) -> tuple[str, bool]:

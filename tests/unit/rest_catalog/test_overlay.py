@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from sterna.config.mapping import Mapping
 from sterna.config.near_places import Places
+from sterna.config.registry.model import Registry
 from sterna.serving.rest_catalog.overlay import overlay, served_metadata, strip_overlay
-from tests.unit.config.samples import mapping
+from tests.unit.config.samples import content, mapping
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 NEAR = f"s3://eu-bucket/lake/near/{UUID}"
@@ -69,6 +71,17 @@ def test_a_table_of_this_region_that_others_wrote_to_is_written_near() -> None:
         served = served_metadata({**localized, "snapshots": [{"manifest-list": uri}]}, mapping(), NEAR_ROOT)
         assert served["location"] == location
         assert served["properties"].get("write.data.path") == (PLACES.data_path if location == NEAR else None)
+
+
+def test_a_table_of_this_region_stays_where_it_is_if_another_region_may_not_have_what_is_near() -> None:
+    rules = {"residency": [{"prefixes": [f"{NEAR_ROOT}/near"], "never": ["us"]}]}
+    registry = Registry.model_validate(content() | rules)
+    localized = table("s3://eu-bucket/replica/eu/t") | {
+        "snapshots": [{"manifest-list": "s3://eu-bucket/replica/l.avro"}]
+    }
+    served = served_metadata(localized, Mapping(registry, registry.region("eu")), NEAR_ROOT)
+    assert served["location"] == "s3://eu-bucket/t"
+    assert "write.data.path" not in served["properties"]
 
 
 def test_what_a_table_of_this_region_was_served_with_reaches_main_by_no_update() -> None:

@@ -24,6 +24,7 @@ from sterna.config.near_places import (
     region_places,
     table_near_places,
 )
+from sterna.errors import TableError
 
 GC_ENABLED = "gc.enabled"
 # Each would take a client's files elsewhere than the two paths say.
@@ -92,6 +93,16 @@ def has_localized_lists(mapping: RegionMapping, metadata: Mapping[str, Any]) -> 
     return any(isinstance(uri, str) and mapping.below_replica_root(uri) for uri in lists)
 
 
+def _may_be_everywhere(mapping: RegionMapping, uri: str) -> bool:
+    """Return whether residency rules let all regions have what is written to a folder."""
+    try:
+        for region in mapping.registry.regions:
+            RegionMapping(mapping.registry, region).require_resident(uri)
+    except TableError:
+        return False
+    return True
+
+
 def served_metadata(metadata: Mapping[str, Any], mapping: RegionMapping, near_root: str) -> dict[str, Any]:
     """Return the localized metadata of a table as clients of this region load it.
 
@@ -103,8 +114,10 @@ def served_metadata(metadata: Mapping[str, Any], mapping: RegionMapping, near_ro
     places = region_places(mapping, near_root, metadata)
     if places is not None:
         return overlay(metadata, places)
-    own = with_own_places(metadata, mapping)
-    return overlay(own, table_near_places(mapping, near_root, own) if has_localized_lists(mapping, metadata) else None)
+    own, near = with_own_places(metadata, mapping), table_near_places(mapping, near_root, metadata)
+    # Where a region may not have what is written near, that would hold the table there.
+    is_near = has_localized_lists(mapping, metadata) and _may_be_everywhere(mapping, near.location)
+    return overlay(own, near if is_near else None)
 
 
 def strip_overlay(

@@ -84,6 +84,13 @@ def test_a_table_of_this_region_stays_where_it_is_if_another_region_may_not_have
     assert "write.data.path" not in served["properties"]
 
 
+@pytest.mark.parametrize("places", [None, PLACES])
+def test_no_client_deletes_earlier_metadata_files_after_its_commit(places: Places | None) -> None:
+    name = "write.metadata.delete-after-commit.enabled"
+    assert overlay(table("s3://eu-bucket/t", **{name: "true"}), places)["properties"][name] == "false"
+    assert name not in overlay(table("s3://eu-bucket/t"), places)["properties"]
+
+
 def test_what_a_table_of_this_region_was_served_with_reaches_main_by_no_update() -> None:
     updates: list[dict[str, Any]] = [
         {"action": "set-location", "location": NEAR},

@@ -27,6 +27,7 @@ from sterna.config.near_places import (
 from sterna.errors import TableError
 
 GC_ENABLED = "gc.enabled"
+DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 # Each would take a client's files elsewhere than the two paths say.
 OTHER_PLACES = ("write.object-storage.path", "write.folder-storage.path", "write.location-provider.impl")
 _UNUSUAL_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -45,7 +46,8 @@ def new_location_prefix(near_root: str, key: Key) -> str:
 def overlay(metadata: Mapping[str, Any], places: Places | None) -> dict[str, Any]:
     """Return a table's metadata as clients of this region load it.
 
-    `gc.enabled` is "false": files of a replica are deleted by its clean-up alone.
+    `gc.enabled` is "false": files of a replica are deleted by its clean-up alone. Clients delete no earlier metadata
+    files after their commits, either: the log that they get leaves out those that are elsewhere.
 
     Args:
         metadata: the table's; one that was born here has its own places already, see `with_own_places`.
@@ -59,6 +61,8 @@ def overlay(metadata: Mapping[str, Any], places: Places | None) -> dict[str, Any
             properties.pop(name, None)
         properties |= {DATA_PATH: places.data_path, METADATA_PATH: places.metadata_path}
     properties[GC_ENABLED] = "false"
+    if DELETE_AFTER_COMMIT in properties:
+        properties[DELETE_AFTER_COMMIT] = "false"
     return {**metadata, "location": location, "properties": properties}
 
 

@@ -17,21 +17,24 @@ HOST = "https://s3.eu.example"
 DELETION = "<Delete><Object><Key>lake/a.avro</Key></Object><Object><Key>lake/b.avro</Key></Object></Delete>"
 
 
-def stores(endpoint: str = "") -> RegionStores:
+def stores(endpoint: str = "", *, is_in_path: bool = True) -> RegionStores:
     document = content(
         [location("nested", "s3://eu-bucket/lake/us", credential_id="n"), location("gcs", "gs://eu-bucket", "eu")]
     )
     for item in document["locations"]:
         if item["remote"]["type"] == "s3":
-            item["remote"]["options"] = {"endpoint": HOST if item["id"] == "eu" else "https://s3.us.example"}
+            options = {"endpoint": HOST if item["id"] == "eu" else "https://s3.us.example"}
+            item["remote"]["options"] = options | {"force_path_style": str(is_in_path).lower()}
     registry = Registry.model_validate(document)
     return RegionStores(Mapping(registry, registry.region("eu")), {HOST: endpoint} if endpoint else {})
 
 
-def wanted(method: str, uri: str, body: str | None = None, endpoint: str = "", **headers: str) -> StoreRequest:
+def wanted(
+    method: str, uri: str, body: str | None = None, endpoint: str = "", *, is_in_path: bool = True, **headers: str
+) -> StoreRequest:
     listed = {name.replace("_", "-"): [value] for name, value in headers.items()}
     document = {"method": method, "region": "eu", "uri": uri, "headers": listed, "body": body, "provider": "s3"}
-    return stores(endpoint).read_request(read_sign_request(document))
+    return stores(endpoint, is_in_path=is_in_path).read_request(read_sign_request(document))
 
 
 @pytest.mark.parametrize(
@@ -56,16 +59,28 @@ def test_what_clients_send_is_understood(method: str, path: str, operation: str,
     assert request.location.id == "eu"
 
 
-def test_a_bucket_is_in_the_path_or_in_the_host() -> None:
+def test_a_bucket_is_where_the_location_has_it() -> None:
     expected = ("s3://eu-bucket/lake/day%3D1/ä b.parquet",)
     key = "lake/day%253D1/%C3%A4%20b.parquet"
     assert wanted("GET", f"{HOST}/eu-bucket/{key}").uris == expected
-    assert wanted("GET", f"https://eu-bucket.s3.eu.example/{key}").uris == expected
+    assert wanted("GET", f"https://eu-bucket.s3.eu.example/{key}", is_in_path=False).uris == expected
     other = "http://lake.example:9000"
     assert wanted("GET", f"{other}/eu-bucket/{key}", endpoint=other).uris == expected
     assert (
         wanted("GET", f"https://gate.example/s3/eu-bucket/{key}", endpoint="https://gate.example/s3/").uris == expected
     )
+
+
+@pytest.mark.parametrize("key", ["lake/a.parquet", "eu-bucket/lake/a.parquet", "?list-type=2&prefix=lake%2F"])
+def test_a_bucket_is_nowhere_else(key: str) -> None:
+    """A store that takes no bucket from the host would read the first folder as one, and the other way round."""
+    for uri, is_in_path in (
+        (f"https://eu-bucket.s3.eu.example/{key}", True),
+        (f"{HOST}/{key}", False),
+        (f"{HOST}/eu-bucket/{key}", False),
+    ):
+        with pytest.raises(Forbidden, match="no bucket of this region"):
+            wanted("GET", uri, is_in_path=is_in_path)
 
 
 def test_many_are_deleted_by_the_keys_of_the_body() -> None:
@@ -76,8 +91,8 @@ def test_many_are_deleted_by_the_keys_of_the_body() -> None:
 
 def test_names_are_listed_by_a_prefix() -> None:
     query = "list-type=2&prefix=lake%2Fnear%2F&delimiter=%2F&max-keys=1&encoding-type=url"
-    for uri in (f"{HOST}/eu-bucket?{query}", f"https://eu-bucket.s3.eu.example/?{query}"):
-        request = wanted("GET", uri)
+    for uri, is_in_path in ((f"{HOST}/eu-bucket?{query}", True), (f"https://eu-bucket.s3.eu.example/?{query}", False)):
+        request = wanted("GET", uri, is_in_path=is_in_path)
         assert (request.operation, request.uris) == ("ListObjectsV2", ("s3://eu-bucket/lake/near/",))
 
 
@@ -98,6 +113,7 @@ def test_names_are_listed_by_a_prefix() -> None:
         ("GET", "https://us-bucket.s3.eu.example/a"),
         ("GET", "https://eu-bucket.s3.eu.example.us.example/a"),
         ("GET", "https://eu-bucket.eu-bucket.s3.eu.example/a"),
+        ("GET", "https://eu-bucket.s3.eu.example/lake/a"),
         ("GET", "//s3.eu.example/eu-bucket/a"),
         ("GET", "ftp://s3.eu.example/eu-bucket/a"),
         # another bucket

@@ -53,13 +53,13 @@ def store_options(location: StoreLocation, credential: Credential | None) -> dic
     # Everything is named, so that no AWS_* variable of the process can redirect a location.
     options: dict[str, Any] = {"region": s3_region(location), "skip_signature": False}
     endpoint, bucket = s3_endpoint(location), store_address(location).bucket
-    if not _path_style(location):
+    if not is_path_style(location):
         scheme, _, host = endpoint.partition("://")
         endpoint = f"{scheme}://{bucket}.{host}"
     options |= {
         "endpoint": endpoint,
         "aws_endpoint_url_s3": endpoint,
-        "virtual_hosted_style_request": not _path_style(location),
+        "virtual_hosted_style_request": not is_path_style(location),
     }
     if credential is not None:
         key, secret, token = s3_keys(location, credential)
@@ -72,7 +72,7 @@ def store_options(location: StoreLocation, credential: Credential | None) -> dic
 def fileio_properties(location: StoreLocation, credential: Credential | None) -> dict[str, str]:
     """Return the properties of Iceberg's S3FileIO."""
     region = s3_region(location)
-    properties = {"s3.endpoint": s3_endpoint(location), "s3.path-style-access": str(_path_style(location)).lower()}
+    properties = {"s3.endpoint": s3_endpoint(location), "s3.path-style-access": str(is_path_style(location)).lower()}
     properties |= {"client.region": region, "s3.region": region}
     if credential is None:
         return properties
@@ -94,7 +94,7 @@ def bucket_url(location: StoreLocation) -> str:
     """Return the URL of an S3 location's bucket."""
     endpoint, bucket = s3_endpoint(location).rstrip("/"), store_address(location).bucket
     scheme, _, host = endpoint.partition("://")
-    return f"{endpoint}/{bucket}" if _path_style(location) else f"{scheme}://{bucket}.{host}"
+    return f"{endpoint}/{bucket}" if is_path_style(location) else f"{scheme}://{bucket}.{host}"
 
 
 def s3_keys(location: StoreLocation, credential: Credential) -> tuple[str, str, str | None]:
@@ -117,7 +117,8 @@ def s3_region(location: StoreLocation) -> str:
     return location.remote.options.get("region") or DEFAULT_AWS_REGION
 
 
-def _path_style(location: StoreLocation) -> bool:
+def is_path_style(location: StoreLocation) -> bool:
+    """Return whether requests to an S3 location name its bucket in the path, and not in the host."""
     return location.remote.options.get("force_path_style", "true").lower() != "false"
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.registry.connection import store_address
 from sterna.config.registry.model import Location, is_inside
-from sterna.config.registry.s3 import S3, s3_endpoint
+from sterna.config.registry.s3 import S3, is_path_style, s3_endpoint
 from sterna.errors import Forbidden, TableError
 from sterna.serving.rest_catalog.deleted_keys import read_deleted_keys
 from sterna.serving.rest_catalog.sign_request import SignRequest, decode_canonical
@@ -76,25 +76,27 @@ class StoreRequest:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """A bucket, as one endpoint serves it, with the region's locations in it."""
+    """A bucket, as one endpoint serves it, with the region's locations in it.
+
+    Args:
+        is_in_path: requests name the bucket in the path, else in the host. A store that knows one style alone would
+            read another object than the one that is looked at here, so that no request may be in either.
+    """
 
     scheme: str
     host: str
     base_path: str
     name: str
+    is_in_path: bool
     locations: tuple[Location, ...]
 
-    def encoded_keys(self, request: SignRequest) -> list[str]:
-        """Return the keys that a request may mean here, "" for the bucket itself: by its path, or by its host."""
-        if request.scheme != self.scheme:
-            return []
-        keys = []
-        folder = f"{self.base_path}/{self.name}"
-        if request.host == self.host and is_inside(request.path, folder):
-            keys.append(request.path[len(folder) + 1 :])
-        if request.host == f"{self.name}.{self.host}" and not self.base_path:
-            keys.append(request.path[1:])
-        return keys
+    def encoded_key(self, request: SignRequest) -> str | None:
+        """Return the key that a request means here, "" for the bucket itself; None: it isn't for this bucket."""
+        host = self.host if self.is_in_path else f"{self.name}.{self.host}"
+        folder = f"{self.base_path}/{self.name}" if self.is_in_path else self.base_path
+        if (request.scheme, request.host) != (self.scheme, host):
+            return None
+        return request.path[len(folder) + 1 :] if is_inside(request.path, folder) else None
 
 
 class RegionStores:
@@ -136,7 +138,8 @@ class RegionStores:
         return StoreRequest(operation, access, tuple(uri for uri, _ in places), location)
 
     def _bucket(self, request: SignRequest) -> tuple[_Bucket, str]:
-        matches = [(bucket, key) for bucket in self._buckets for key in bucket.encoded_keys(request)]
+        keys = ((bucket, bucket.encoded_key(request)) for bucket in self._buckets)
+        matches = [(bucket, key) for bucket, key in keys if key is not None]
         if len(matches) != 1:
             raise Forbidden(f"{request.scheme}://{request.host} has no bucket of this region, or the path isn't plain")
         return matches[0]
@@ -161,14 +164,14 @@ class RegionStores:
 
 
 def _buckets(locations: Iterable[Location], public_endpoints: Mapping[str, str]) -> Iterable[_Bucket]:
-    by_address: dict[tuple[str, str, str, str], dict[str, Location]] = {}
+    by_address: dict[tuple[str, str, str, str, bool], dict[str, Location]] = {}
     for location in locations:
         endpoint = s3_endpoint(location)
         for address in dict.fromkeys((endpoint, public_endpoints.get(endpoint, endpoint))):
             scheme, _, rest = address.rstrip("/").partition("://")
             host, slash, path = rest.partition("/")
             host = host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ""))
-            bucket = (scheme, host, f"{slash}{path}", store_address(location).bucket)
+            bucket = (scheme, host, f"{slash}{path}", store_address(location).bucket, is_path_style(location))
             by_address.setdefault(bucket, {})[location.id] = location
     for bucket, own in by_address.items():
         # The longest prefix decides, as everywhere.

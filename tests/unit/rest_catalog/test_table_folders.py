@@ -94,6 +94,16 @@ def test_a_hidden_table_is_not_read_through_one_that_lies_over_it() -> None:
             client.require_listable("s3://eu-bucket/lake/ns/ow")
 
 
+def test_a_table_that_has_a_whole_location_hides_all_of_it() -> None:
+    for location in ("s3://eu-bucket", "s3://eu-bucket/", "s3a://eu-bucket"):
+        bucket = metadata(location, UUID(int=4))
+        with pytest.raises(Forbidden, match="may not see"):
+            access(BORN_IN_EU, bucket).require_readable("s3://eu-bucket/lake/ns/own/data/a.parquet")
+        access(bucket).require_readable("s3://eu-bucket/lake/ns/own/data/a.parquet")
+        with pytest.raises(Forbidden, match="clients of this table write"):
+            access(bucket).require_writable("s3://eu-bucket/a.parquet")
+
+
 def test_a_table_that_is_not_replicated_is_not_read_through_one_that_lies_over_it() -> None:
     own = access(BORN_IN_EU).folders
     over = replace(access(metadata(f"{REPLICA}/eu/lake/ns", UUID(int=3))), withheld=(own,))
@@ -148,8 +158,6 @@ def test_a_writer_writes_where_the_table_is_written_here() -> None:
 )
 def test_nobody_writes_or_deletes_elsewhere(document: dict[str, Any], uri: str) -> None:
     client = access(document)
-    if uri == "s3://eu-bucket/other/a.parquet" and document["location"] == "s3://eu-bucket":
-        return  # it is the table's own
     with pytest.raises(Forbidden):
         client.require_writable(uri)
     with pytest.raises(Forbidden):

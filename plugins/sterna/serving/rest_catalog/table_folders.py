@@ -103,6 +103,7 @@ def table_folders(mapping: RegionMapping, roots: NearRoots, key: Key, metadata: 
     """Return the folders of a table.
 
     Clients write where the address has them write, or had them: they may have been started with an earlier location.
+    A whole location is no table's to write to, whatever place `main` has for it.
 
     Args:
         mapping: of this region.
@@ -114,6 +115,7 @@ def table_folders(mapping: RegionMapping, roots: NearRoots, key: Key, metadata: 
     places, main = region_places(mapping, roots.own[0], metadata), with_own_places(metadata, mapping)
     near = [table_near_places(mapping, root, metadata).location for root in roots.own]
     written = _spelled(mapping, write_roots(main, places, near))
+    prefixes = {location.prefix for location in mapping.registry.locations}
     uuid = folder_uuid(mapping, metadata, "table-uuid")
     regional = (
         *accepted_folders(mapping, every_root, metadata, name),
@@ -121,7 +123,7 @@ def table_folders(mapping: RegionMapping, roots: NearRoots, key: Key, metadata: 
     )
     return TableFolders(
         _spelled(mapping, (*write_roots(main, None), *written, *regional)),
-        written,
+        tuple(folder for folder in written if folder not in prefixes),
         _scratch_folder(mapping, roots, metadata, main),
         _near_folders(mapping, every_root),
     )
@@ -162,8 +164,7 @@ def _spelled(mapping: RegionMapping, folders: Iterable[str]) -> tuple[str, ...]:
             place = mapping.locate(folder.rstrip("/"))
         except TableError:
             continue
-        if place.path:
-            spelled[f"{place.location.prefix}/{place.path}"] = None
+        spelled[f"{place.location.prefix}/{place.path}".rstrip("/")] = None
     return tuple(spelled)
 
 

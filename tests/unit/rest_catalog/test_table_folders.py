@@ -94,6 +94,19 @@ def test_a_hidden_table_is_not_read_through_one_that_lies_over_it() -> None:
             client.require_listable("s3://eu-bucket/lake/ns/ow")
 
 
+def test_a_copy_belongs_to_its_table_in_every_spelling_of_a_location() -> None:
+    spelled = mapping().replica_folder("s3a://us-bucket/lake/t")
+    assert spelled != f"{REPLICA}/us/lake/t"
+    for location in (spelled, f"{REPLICA}/us/lake/t"):
+        for folder in (spelled, f"{REPLICA}/us/lake/t"):
+            access(metadata(location, US), BORN_IN_EU).require_readable(f"{folder}/data/a.parquet")
+            access(metadata(location, US), BORN_IN_EU).require_listable(f"{folder}/data/")
+            with pytest.raises(Forbidden, match="may not see"):
+                access(BORN_IN_EU, metadata(location, US)).require_readable(f"{folder}/data/a.parquet")
+            with pytest.raises(Forbidden):
+                access(BORN_IN_EU, metadata(location, US)).require_listable(f"{folder.rpartition('/')[0]}/")
+
+
 def test_a_table_that_has_a_whole_location_hides_all_of_it() -> None:
     for location in ("s3://eu-bucket", "s3://eu-bucket/", "s3a://eu-bucket"):
         bucket = metadata(location, UUID(int=4))

@@ -239,7 +239,10 @@ class FolderAccess:
             raise Forbidden("files of a table are removed by maintenance alone", file=uri)
 
     def _origin(self, uri: str) -> tuple[str, bool]:
-        """Return the origin of one of this region's files, and whether it is a copy: then of what may be here."""
+        """Return the origin of one of this region's files, and whether it is a copy: then of what may be here.
+
+        It is in the registry's spelling, as all folders are.
+        """
         if not self.mapping.below_replica_root(uri):
             if not self.mapping.is_local(uri.rstrip("/")):
                 raise Forbidden("the file is in another region's store", file=uri)
@@ -248,8 +251,8 @@ class FolderAccess:
             raise Forbidden("the file is below another region's replica root", file=uri)
         try:
             self.mapping.require_resident(uri)
-            origin = self.mapping.origin_uri(uri)
-            self.mapping.locate(origin.rstrip("/"))
+            place = self.mapping.locate(self.mapping.origin_uri(uri).rstrip("/"))
         except TableError as error:
             raise Forbidden(error.message, file=uri) from error
-        return origin, True
+        origin = f"{place.location.prefix}/{place.path}".rstrip("/")
+        return f"{origin}/" if uri.endswith("/") else origin, True

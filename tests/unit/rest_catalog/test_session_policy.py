@@ -99,6 +99,13 @@ def test_a_table_over_one_that_is_not_replicated_gets_no_keys() -> None:
             session_policy(replace(access(metadata(location, UUID(int=3))), withheld=(own,)))
 
 
+def test_a_table_that_overlaps_with_an_inbox_gets_no_keys() -> None:
+    for inbox in ("s3://eu-bucket/lake/ns", "s3://eu-bucket/lake/ns/own", "s3://eu-bucket/lake/ns/own/inbox"):
+        with pytest.raises(Forbidden, match="inbox"):
+            session_policy(replace(access(BORN_IN_EU), inboxes=(inbox,)))
+    session_policy(replace(access(BORN_IN_EU), inboxes=("s3://eu-bucket/lake/ns/owner",)))
+
+
 def test_a_client_from_which_a_table_is_hidden_gets_no_keys() -> None:
     with pytest.raises(Forbidden, match="hidden"):
         session_policy(access(BORN_IN_US, BORN_IN_EU))

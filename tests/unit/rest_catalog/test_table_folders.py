@@ -8,8 +8,15 @@ from uuid import UUID
 
 import pytest
 
+from sterna.config.sections.model import Services
 from sterna.errors import Forbidden
-from sterna.serving.rest_catalog.table_folders import FolderAccess, NearRoots, new_table_folders, table_folders
+from sterna.serving.rest_catalog.table_folders import (
+    FolderAccess,
+    NearRoots,
+    all_near_roots,
+    new_table_folders,
+    table_folders,
+)
 from tests.unit.config.samples import mapping
 
 US, EU = UUID(int=1 << 96), UUID(int=2 << 96)
@@ -204,6 +211,44 @@ def test_a_client_deletes_its_own_manifests_and_nothing_that_a_table_may_name() 
     ):
         with pytest.raises(Forbidden, match="maintenance"):
             access(document).require_deletable(uri)
+
+
+@pytest.mark.parametrize("place", ["lake/ns", "lake/ns/own", "lake/ns/own/data"])
+def test_nothing_is_written_among_files_of_a_table_that_is_hidden(place: str) -> None:
+    own = access(BORN_IN_EU).folders
+    over = access(metadata(f"{REPLICA}/eu/{place}", UUID(int=3)))
+    uri = "s3://eu-bucket/lake/ns/own/data/b.parquet"
+    over.require_writable(uri)
+    for client in (replace(over, hidden=(own,)), replace(over, withheld=(own,))):
+        with pytest.raises(Forbidden, match="may not see"):
+            client.require_writable(uri)
+
+
+@pytest.mark.parametrize("place", ["uploads", "uploads/t", "uploads/t/data"])
+def test_nothing_is_read_or_written_in_an_inbox(place: str) -> None:
+    over = access(metadata(f"{REPLICA}/eu/{place}", UUID(int=3)))
+    client = replace(over, inboxes=("s3://eu-bucket/uploads/t",))
+    uri, folder = "s3://eu-bucket/uploads/t/data/b.parquet", f"s3://eu-bucket/{place}/"
+    for require, target in (
+        (over.require_readable, uri),
+        (over.require_writable, uri),
+        (over.require_listable, folder),
+    ):
+        require(target)
+        with pytest.raises(Forbidden, match="inbox"):
+            getattr(client, require.__name__)(target)
+    with pytest.raises(Forbidden, match="inbox"):
+        client.require_readable(f"{REPLICA}/eu/uploads/t/data/b.parquet")
+
+
+def test_the_inboxes_of_all_regions_are_known_by_the_registrys_spelling() -> None:
+    eu = {"inbox": "s3a://eu-bucket/in", "listed": [{"prefix": "s3://eu-bucket/drop", "table": "ns.t"}]}
+    regions: dict[str, dict[str, Any]] = {"eu": eu, "us": {"inbox": "s3://us-bucket/in"}}
+    for settings in regions.values():
+        settings["database"] = {"credential_id": "x"}
+    ingest = {"regions": regions, "tenants": {"a": {"namespaces": ["ns"]}}, "tables": [{"match": "ns.*"}]}
+    roots = all_near_roots(mapping(), Services.model_validate({"ingest": ingest}))
+    assert sorted(roots.inboxes) == ["s3://eu-bucket/drop", "s3://eu-bucket/in", "s3://us-bucket/in"]
 
 
 def test_a_table_that_is_staged_is_written_to_its_own_folder() -> None:

@@ -111,7 +111,7 @@ class ClientAccess:
     def _folder_access(self, readable: Readable, folders: TableFolders, may_write: bool) -> FolderAccess:
         hidden = self._hidden_folders(readable) if readable.access.rules else ()
         withheld = self._withheld_folders() if readable.access.registry.has_exclusions else ()
-        return FolderAccess(self._catalog.mapping, folders, hidden, withheld, may_write)
+        return FolderAccess(self._catalog.mapping, folders, hidden, withheld, may_write, self._roots.inboxes)
 
     def _hidden_folders(self, readable: Readable) -> tuple[TableFolders, ...]:
         branch = self._catalog.index.read()

@@ -81,6 +81,8 @@ def _reject_wide_folders(access: FolderAccess, folders: Iterable[str], kept: Ite
     for folder in folders:
         if any(is_inside(place, folder) for place in (*kept, *access.folders.near)):
             raise Forbidden("the table's place is around folders of others", file=folder)
+        if any(is_inside(folder, inbox) or is_inside(inbox, folder) for inbox in access.inboxes):
+            raise Forbidden("the table's place overlaps with an inbox of ingestion", file=folder)
         if any(other.contains(f"{folder}/") or other.overlaps(f"{folder}/") for other in access.withheld):
             raise Forbidden("the table's place overlaps with one that no client may see", file=folder)
         if _WILDCARDS.search(folder):

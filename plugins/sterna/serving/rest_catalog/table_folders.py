@@ -81,10 +81,12 @@ class NearRoots:
     Args:
         own: this region's, the present one of its address first.
         foreign: other regions'.
+        inboxes: prefixes of all regions' ingestion, in the registry's spelling: no file in them is a table's.
     """
 
     own: tuple[str, ...]
     foreign: tuple[str, ...] = ()
+    inboxes: tuple[str, ...] = ()
 
 
 def all_near_roots(mapping: RegionMapping, services: Services) -> NearRoots:
@@ -96,7 +98,8 @@ def all_near_roots(mapping: RegionMapping, services: Services) -> NearRoots:
     """
     others = (region for region in mapping.registry.regions if region.name != mapping.region.name)
     foreign = (root for region in others for root in near_roots(RegionMapping(mapping.registry, region), services))
-    return NearRoots(near_roots(mapping, services), tuple(dict.fromkeys(foreign)))
+    inboxes = _spelled(mapping, services.inbox_prefixes)
+    return NearRoots(near_roots(mapping, services), tuple(dict.fromkeys(foreign)), inboxes)
 
 
 def table_folders(mapping: RegionMapping, roots: NearRoots, key: Key, metadata: Mapping[str, Any]) -> TableFolders:
@@ -178,6 +181,7 @@ class FolderAccess:
         hidden: those of tables that the client may not see.
         withheld: those of tables of this region that no client may see, since rules keep them from being replicated.
         may_write: by its role.
+        inboxes: prefixes of ingestion.
     """
 
     mapping: RegionMapping
@@ -185,6 +189,7 @@ class FolderAccess:
     hidden: tuple[TableFolders, ...] = ()
     withheld: tuple[TableFolders, ...] = ()
     may_write: bool = False
+    inboxes: tuple[str, ...] = ()
 
     def require_readable(self, uri: str) -> None:
         """See that the client may read a file.
@@ -193,8 +198,7 @@ class FolderAccess:
             Forbidden: it may not.
         """
         origin, is_copy = self._origin(uri)
-        if any(folders.contains(origin) for folders in (*self.hidden, *self.withheld)):
-            raise Forbidden("the file is in a folder of a table that the client may not see", file=uri)
+        self._reject_others(uri, origin)
         # A copy's origin may be anywhere: files are added to tables from elsewhere, and tables have moved.
         if not self.folders.contains(origin) and (not is_copy or self.hidden):
             raise Forbidden("the file is in no folder of this table", file=uri)
@@ -213,6 +217,8 @@ class FolderAccess:
             raise Forbidden("names are listed in a table's own folders alone", file=prefix)
         if any(folders.contains(origin) or folders.overlaps(origin) for folders in (*self.hidden, *self.withheld)):
             raise Forbidden("the folder has files of a table that the client may not see", file=prefix)
+        if any(is_inside(origin, inbox) or inbox.startswith(origin) for inbox in self.inboxes):
+            raise Forbidden("the folder has an inbox of ingestion", file=prefix)
 
     def require_writable(self, uri: str) -> None:
         """See that the client may write a file that isn't there yet.
@@ -226,6 +232,7 @@ class FolderAccess:
             raise Forbidden("no client writes below a replica root, or in sterna's own folders", file=uri)
         if not self.folders.is_written(uri):
             raise Forbidden("the file is in no folder that clients of this table write to", file=uri)
+        self._reject_others(uri, uri)
 
     def require_deletable(self, uri: str) -> None:
         """See that the client may delete a file: manifests and lists of its own, which `main` never names.
@@ -237,6 +244,17 @@ class FolderAccess:
         scratch = self.folders.scratch
         if not scratch or not uri.startswith(f"{scratch}/") or not uri.endswith(MANIFEST_ENDING):
             raise Forbidden("files of a table are removed by maintenance alone", file=uri)
+
+    def _reject_others(self, uri: str, origin: str) -> None:
+        """Refuse a file of another table that the client may not see, or of none, wherever this one says it is.
+
+        Raises:
+            Forbidden: it is one.
+        """
+        if any(folders.contains(origin) for folders in (*self.hidden, *self.withheld)):
+            raise Forbidden("the file is in a folder of a table that the client may not see", file=uri)
+        if any(is_inside(origin, inbox) for inbox in self.inboxes):
+            raise Forbidden("the file is in an inbox of ingestion, where no table's are", file=uri)
 
     def _origin(self, uri: str) -> tuple[str, bool]:
         """Return the origin of one of this region's files, and whether it is a copy: then of what may be here.

@@ -573,7 +573,7 @@ def prepare(world: World, commit: TableCommit) -> None:
     content = world.catalog.contents("main", head(world), [key])[key]
     table = read_table(address.read_metadata, key, content)
     assert table is not None
-    prepare_commit(address.region(), [address.near_root], table, table.content, commit, Rights())
+    prepare_commit(address.region(), address.reserved, table, table.content, commit, Rights())
 
 
 def unsent(client: AddressClient, monkeypatch: pytest.MonkeyPatch, append: pa.Table) -> TableCommit:

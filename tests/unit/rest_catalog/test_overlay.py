@@ -98,7 +98,7 @@ def test_what_a_table_of_this_region_was_served_with_reaches_main_by_no_update()
         {"action": "set-properties", "updates": {"write.data.path": PLACES.data_path, "owner": "me"}},
         {"action": "set-properties", "updates": {"write.data.path": "s3://eu-bucket/d"}},
     ]
-    assert strip_overlay(updates, None, table("s3://eu-bucket/t"), PLACES) == [
+    assert strip_overlay(updates, None, table("s3://eu-bucket/t"), [PLACES]) == [
         {"action": "set-properties", "updates": {"owner": "me"}},
         {"action": "set-properties", "updates": {"write.data.path": "s3://eu-bucket/d"}},
     ]
@@ -118,6 +118,18 @@ def test_overlaid_properties_reach_main_by_no_update() -> None:
         {"action": "remove-properties", "removals": ["owner"]},
         {"action": "add-snapshot", "snapshot": {}},
     ]
+
+
+@pytest.mark.parametrize("places", [PLACES, None])
+def test_what_was_served_by_an_earlier_location_reaches_main_neither(places: Places | None) -> None:
+    earlier = Places("s3://eu-bucket/old", "s3://eu-bucket/old/data", "s3://eu-bucket/old/metadata")
+    paths = {"write.data.path": earlier.data_path, "write.metadata.path": earlier.metadata_path}
+    updates = [
+        {"action": "set-location", "location": earlier.location},
+        {"action": "set-properties", "updates": {**paths, "owner": "me"}},
+    ]
+    expected = [{"action": "set-properties", "updates": {"owner": "me"}}]
+    assert strip_overlay(updates, places, table("s3://eu-bucket/t"), [PLACES, earlier]) == expected
 
 
 def test_a_location_that_was_not_served_is_left_to_whoever_judges_it() -> None:

@@ -12,6 +12,7 @@ from sterna.config.registry.model import Registry
 from sterna.errors import BadUpdate, Forbidden
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog.rules import (
+    ReservedPlaces,
     Rights,
     reject_forbidden_updates,
     reject_moved_table,
@@ -19,6 +20,7 @@ from sterna.serving.rest_catalog.rules import (
     reject_protected_updates,
     reject_replica_uris,
     require_own_location,
+    require_own_write_paths,
     require_readable_everywhere,
     require_replicated,
 )
@@ -135,6 +137,9 @@ def test_other_texts_get_through(context: RegionContext, tmp_path: Path) -> None
         "file://{world}/eu/lake",
         "file://{world}/eu/lake/near",
         "file://{world}/eu/lake/near/x",
+        "file://{world}/eu/lake/earlier/near/x",
+        "file://{world}/eu/lake/earlier",
+        "file://{world}/eu/lake/uploads/x",
         "file://{world}/eu/lake/_sterna/rest/x",
         "file://{world}/eu/lake/x/_sterna",
         "file://{world}/eu/lake/../../us/lake/t",
@@ -142,14 +147,37 @@ def test_other_texts_get_through(context: RegionContext, tmp_path: Path) -> None
     ],
 )
 def test_a_new_table_is_in_the_regions_own_place(context: RegionContext, tmp_path: Path, location: str | None) -> None:
-    near_root = f"file://{tmp_path}/eu/lake"
     with pytest.raises(BadUpdate):
-        require_own_location(context, near_root, location and location.format(world=tmp_path))
+        require_own_location(context, reserved(tmp_path), location and location.format(world=tmp_path))
+
+
+def reserved(folder: Path) -> ReservedPlaces:
+    lake = f"file://{folder}/eu/lake"
+    return ReservedPlaces((lake, f"{lake}/earlier"), (f"{lake}/uploads",))
+
+
+def test_a_place_is_reserved_in_every_spelling() -> None:
+    places = ReservedPlaces(("s3://eu/lake",), ("s3a://eu/uploads",))
+    for scheme in ("s3", "s3a", "s3n"):
+        for folder in ("eu/lake/near", "eu/lake/near/x", "eu/lake", "eu", "eu/lake/_sterna/x", "eu/uploads/x"):
+            assert places.contain(f"{scheme}://{folder}"), (scheme, folder)
+        for folder in ("eu/lake/nearby", "eu/uploads2", "eu/t"):
+            assert not places.contain(f"{scheme}://{folder}"), (scheme, folder)
+
+
+def test_no_write_path_leads_into_a_reserved_place(context: RegionContext, tmp_path: Path) -> None:
+    lake = f"file://{tmp_path}/eu/lake"
+    for location in (lake, f"{lake}/t"):
+        require_own_write_paths(context, reserved(tmp_path), ("t",), location, {"write.data.path": f"{lake}/t/data"})
+        for place in ("near/x", "earlier/near/x", "uploads/x", "_sterna/rest/x"):
+            with pytest.raises(BadUpdate):
+                path = {"write.data.path": f"{lake}/{place}"}
+                require_own_write_paths(context, reserved(tmp_path), ("t",), location, path)
 
 
 def test_a_new_table_may_be_elsewhere_in_the_region(context: RegionContext, tmp_path: Path) -> None:
-    near_root = f"file://{tmp_path}/eu/lake"
-    assert require_own_location(context, near_root, f"{near_root}/ns/t/") == f"{near_root}/ns/t"
+    lake = f"file://{tmp_path}/eu/lake"
+    assert require_own_location(context, reserved(tmp_path), f"{lake}/ns/t/") == f"{lake}/ns/t"
 
 
 def with_rules(context: RegionContext, **rules: Any) -> RegionContext:

@@ -35,7 +35,7 @@ from sterna.serving.rest_catalog.home_files import OUTAGES, home_unavailable, na
 from sterna.serving.rest_catalog.name_errors import missing_table
 from sterna.serving.rest_catalog.recent_changes import RecentChanges
 from sterna.serving.rest_catalog.replays import IdempotencyKeys
-from sterna.serving.rest_catalog.rules import Rights, is_replicated, require_replicated
+from sterna.serving.rest_catalog.rules import ReservedPlaces, Rights, is_replicated, require_replicated
 from sterna.serving.rest_catalog.swap import Swap, swap_on_main
 from sterna.serving.rest_catalog.table_commit import (
     MainTable,
@@ -64,6 +64,7 @@ class Address:
         keys: the idempotency keys of commits.
         writing: returns the region as it logs in at the catalog to write `main`; None: as it does otherwise.
         earlier_roots: other locations in which `near` was before, or is for ingestion.
+        inboxes: prefixes of ingestion.
         renew: has `region` and `writing` look up again which catalog takes commits.
         cache: metadata files of `main`, which never change; None: each is read every time.
     """
@@ -76,8 +77,14 @@ class Address:
     keys: IdempotencyKeys = field(default_factory=IdempotencyKeys)
     writing: Callable[[], RegionContext] | None = None
     earlier_roots: Sequence[str] = ()
+    inboxes: Sequence[str] = ()
     renew: Callable[[], None] = lambda: None
     cache: ByteCache | None = None
+
+    @property
+    def reserved(self) -> ReservedPlaces:
+        """Where no table may be made here."""
+        return ReservedPlaces((self.near_root, *self.earlier_roots), self.inboxes)
 
     def read_metadata(self, uri: str) -> dict[str, Any]:
         """Return the JSON of a metadata.json on `main`; errors as `main_metadata.read_metadata` has them."""
@@ -224,12 +231,11 @@ def _prepare(
         if table is None:
             if not commit.creates:
                 raise missing_table(commit.key)
-            prepared[commit.key] = prepare_creation(context, address.near_root, commit, rights)
+            prepared[commit.key] = prepare_creation(context, address.reserved, commit, rights)
             continue
         shown = require_served_base(address, commit.key, table.content)
-        near_roots = (address.near_root, *address.earlier_roots)
         with naming_table(key_name(commit.key)):
-            content = prepare_commit(context, near_roots, table, shown, commit, rights)
+            content = prepare_commit(context, address.reserved, table, shown, commit, rights)
         if content is not None:
             prepared[commit.key] = content
     return prepared

@@ -130,7 +130,7 @@ def _new_table_metadata(address: Address, key: Key, request: Mapping[str, Any]) 
     reject_protected_properties(properties, (), {})
     reject_replica_uris(context.mapping, request)
     location = _new_location(address, key, request)
-    require_own_write_paths(context, address.near_root, key, location, properties)
+    require_own_write_paths(context, address.reserved, key, location, properties)
     overlaid = overlaid_properties(None)
     kept = {name: value for name, value in properties.items() if name not in overlaid}
     return create_table_metadata({**request, "properties": kept}, location, _now_ms())
@@ -141,7 +141,7 @@ def _new_location(address: Address, key: Key, request: Mapping[str, Any]) -> str
     context, location = address.region(), request.get("location")
     if location is None:
         location = f"{new_location_prefix(address.near_root, key)}{uuid4()}"
-    uri = require_own_location(context, address.near_root, location)
+    uri = require_own_location(context, address.reserved, location)
     require_readable_everywhere(context, key, [uri])
     return uri
 
@@ -318,13 +318,14 @@ def _own_view_updates(
     """Return a view's updates without the location that was served."""
     context, own = address.region(), []
     location = str(metadata.get("location"))
-    served = served_view_metadata(metadata, context.mapping, address.near_root)["location"]
-    served_locations = {uri.rstrip("/") for uri in (location, context.mapping.replica_folder(location), served)}
+    roots = address.reserved.near_roots
+    served = [served_view_metadata(metadata, context.mapping, root)["location"] for root in roots]
+    served_locations = {uri.rstrip("/") for uri in (location, context.mapping.replica_folder(location), *served)}
     for update in updates:
         if update.get("action") == "set-location":
             if str(update.get("location")).rstrip("/") in served_locations:
                 continue
-            uri = require_own_location(context, address.near_root, update.get("location"))
+            uri = require_own_location(context, address.reserved, update.get("location"))
             require_readable_everywhere(context, key, [uri])
         own.append(update)
     reject_replica_uris(context.mapping, own)

@@ -128,7 +128,7 @@ def strip_overlay(
     updates: Sequence[Mapping[str, Any]],
     places: Places | None,
     main_metadata: Mapping[str, Any],
-    near: Places | None = None,
+    near: Sequence[Places] = (),
 ) -> list[dict[str, Any]]:
     """Return a commit's updates without what only the overlay put there: `main` keeps its own.
 
@@ -138,9 +138,10 @@ def strip_overlay(
         updates: as the client sent them.
         places: as `region_places` returned them for `main_metadata`.
         main_metadata: the table's on `main`; empty for a table that is made.
-        near: as `table_near_places` returned them, for a table of this region that may have been served with them.
+        near: as `table_near_places` returned them, by each location that the address has, or had: the table may have
+            been served with them.
     """
-    served = [place.location for place in (places, near) if place is not None]
+    served = [place.location for place in (places, *near) if place is not None]
     if places is None and main_metadata:
         served.append(str(main_metadata.get("location")))
     stripped = (_strip_update(update, overlaid_properties(places), served, near) for update in updates)
@@ -157,7 +158,7 @@ def overlaid_properties(places: Places | None) -> frozenset[str]:
 
 
 def _strip_update(
-    update: Mapping[str, Any], overlaid: frozenset[str], locations: Sequence[str], near: Places | None
+    update: Mapping[str, Any], overlaid: frozenset[str], locations: Sequence[str], near: Sequence[Places]
 ) -> dict[str, Any] | None:
     """Return an update without overlaid parts, None where nothing is left of it."""
     match update.get("action"):
@@ -173,9 +174,9 @@ def _strip_update(
     return dict(update)
 
 
-def _is_near_path(name: str, value: object, near: Places | None) -> bool:
+def _is_near_path(name: str, value: object, near: Sequence[Places]) -> bool:
     """Return whether a property is a write path as it was served."""
-    return near is not None and (name, value) in ((DATA_PATH, near.data_path), (METADATA_PATH, near.metadata_path))
+    return any((name, value) in ((DATA_PATH, one.data_path), (METADATA_PATH, one.metadata_path)) for one in near)
 
 
 def _same_folder(location: object, other: str) -> bool:

@@ -11,7 +11,7 @@ from sterna.catalog.model import Key, key_name
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.near_places import WRITE_PATHS, Places, address_root, near_folder
 from sterna.config.registry.folders import is_state_uri
-from sterna.config.registry.model import is_inside
+from sterna.config.registry.model import canonical_prefix, is_inside
 from sterna.errors import BadUpdate, Forbidden, NotResident, TableError
 from sterna.replication.replica.region import RegionContext
 
@@ -32,6 +32,27 @@ class Rights:
 
     expire: bool = False
     compact: bool = False
+
+
+@dataclass(frozen=True)
+class ReservedPlaces:
+    """Where in its region no table may be made, and none has its files written.
+
+    Args:
+        near_roots: the region's own locations, the present one first: folders of the address and its clients are there.
+        inboxes: prefixes of ingestion, in which no file is a table's.
+    """
+
+    near_roots: Sequence[str]
+    inboxes: Sequence[str] = ()
+
+    def contain(self, uri: str) -> bool:
+        """Return whether a folder may be no table's."""
+        folder = canonical_prefix(uri)
+        kept = map(canonical_prefix, (*map(near_folder, self.near_roots), *self.inboxes))
+        address_roots = map(canonical_prefix, map(address_root, self.near_roots))
+        is_kept = any(is_inside(folder, one) for one in kept) or any(is_inside(one, folder) for one in address_roots)
+        return is_kept or is_state_uri(f"{uri}/")
 
 
 def reject_forbidden_updates(updates: Sequence[Mapping[str, Any]], rights: Rights, places: Places | None) -> None:
@@ -208,15 +229,15 @@ def require_readable_everywhere(context: RegionContext, key: Key, uris: Iterable
             raise BadUpdate(error.message, table=name, file=error.file) from error
 
 
-def require_own_location(context: RegionContext, near_root: str, location: object) -> str:
+def require_own_location(context: RegionContext, reserved: ReservedPlaces, location: object) -> str:
     """Return the location of a table or view that is to be made, without a slash at its end.
 
     Args:
-        near_root: the region's own location.
+        reserved: places of the region.
         location: as the client sent it.
 
     Raises:
-        BadUpdate: it isn't in this region, or is a place that the address keeps for itself.
+        BadUpdate: it isn't in this region, or is a place that the address keeps for itself, or an inbox.
     """
     if not isinstance(location, str):
         raise BadUpdate("the location is no text")
@@ -225,15 +246,14 @@ def require_own_location(context: RegionContext, near_root: str, location: objec
         is_local = context.mapping.is_local(uri) and not context.mapping.below_replica_root(uri)
     except TableError as error:
         raise BadUpdate(f"a table can't be there: {error.message}", file=uri) from error
-    near = near_folder(near_root)
-    if not is_local or is_state_uri(f"{uri}/") or is_inside(uri, near) or is_inside(address_root(near_root), uri):
+    if not is_local or reserved.contain(uri):
         raise BadUpdate("a table that is made here has its location in this region's own", file=uri)
     return uri
 
 
 def require_own_write_paths(
     context: RegionContext,
-    near_root: str,
+    reserved: ReservedPlaces,
     key: Key,
     location: str,
     properties: Mapping[str, Any],
@@ -242,19 +262,20 @@ def require_own_write_paths(
     """See that a client has a table's files written into the table's own folder, or to where a table may be made.
 
     Args:
-        near_root: the region's own location.
+        reserved: places of the region.
         location: the table's.
         properties: what is to be set; one with the value that it has is no change.
         current: the present ones.
 
     Raises:
-        BadUpdate: a folder isn't in this region, or is a place that the address keeps for itself.
+        BadUpdate: a folder isn't in this region, or is a place that the address keeps for itself, or an inbox.
         Forbidden: a residency rule keeps a folder from a region that has the table.
     """
     for name in WRITE_PATHS:
         path = properties.get(name)
         if name not in properties or path == current.get(name):
             continue
-        if isinstance(path, str) and is_inside(path, location.rstrip("/")) and ".." not in path.split("/"):
+        is_inner = isinstance(path, str) and is_inside(path, location.rstrip("/")) and ".." not in path.split("/")
+        if is_inner and not reserved.contain(str(path)):
             continue
-        require_readable_everywhere(context, key, [require_own_location(context, near_root, path)])
+        require_readable_everywhere(context, key, [require_own_location(context, reserved, path)])

@@ -26,6 +26,7 @@ from sterna.serving.rest_catalog.name_errors import missing_namespace, taken_nam
 from sterna.serving.rest_catalog.overlay import strip_overlay
 from sterna.serving.rest_catalog.requirements import check_requirements
 from sterna.serving.rest_catalog.rules import (
+    ReservedPlaces,
     Rights,
     reject_forbidden_updates,
     reject_moved_table,
@@ -146,7 +147,7 @@ def _added_snapshot(update: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def prepare_commit(
     context: RegionContext,
-    near_roots: Sequence[str],
+    reserved: ReservedPlaces,
     table: MainTable,
     shown: Content,
     commit: TableCommit,
@@ -155,7 +156,7 @@ def prepare_commit(
     """Take a commit back and apply it; everything that it needs is written, and nothing is committed.
 
     Args:
-        near_roots: the region's own locations, the present one first.
+        reserved: places of the region.
         table: as `main` has it.
         shown: this region's own entry of it, which the client has loaded.
         rights: the client's.
@@ -169,24 +170,23 @@ def prepare_commit(
         StoreError: a store can't be used.
     """
     reject_moved_table(context.mapping, table.uri, table.metadata)
+    near_roots = reserved.near_roots
     near_root = near_roots[0]
     places = region_places(context.mapping, near_root, table.metadata)
     reject_forbidden_updates(commit.updates, rights, places)
     reject_protected_updates(commit.updates, table.metadata.get("properties") or {})
     check_requirements(table.metadata, commit.requirements)
     _require_new_numbers(commit, table.metadata)
-    near = _near_places(context, near_root, commit.key, table.metadata, is_own=places is None)
+    near = _near_places(context, near_roots, commit.key, table.metadata, is_own=places is None)
     updates = strip_overlay(commit.updates, places, table.metadata, near)
     if not updates:
         return None
-    _require_own_locations(context, near_root, commit.key, updates, places, table.metadata)
+    _require_own_locations(context, reserved, commit.key, updates, places, table.metadata)
     now_ms = _now_ms(table.metadata)
     frame = apply_table_updates(table.metadata, [update for update in updates if not _is_of_snapshots(update)], now_ms)
     folder = main_metadata.address_folder(near_root, table.metadata)
     version = context.mapping.metadata_version(shown.metadata_location or "")
-    near_folders: Sequence[str] = ()
-    if near is not None:
-        near_folders = accepted_folders(context.mapping, near_roots, table.metadata, key_name(commit.key))
+    near_folders = accepted_folders(context.mapping, near_roots, table.metadata, key_name(commit.key)) if near else ()
     roots = write_roots(table.metadata, places, near_folders)
     own_updates = _take_back(context, updates, frame, roots, folder, version)
     reject_replica_uris(context.mapping, own_updates)
@@ -197,27 +197,28 @@ def prepare_commit(
 
 
 def _near_places(
-    context: RegionContext, near_root: str, key: Key, metadata: Mapping[str, Any], *, is_own: bool
-) -> Places | None:
-    """Return where this region's clients may have a table's files near them; None: nowhere.
+    context: RegionContext, near_roots: Sequence[str], key: Key, metadata: Mapping[str, Any], *, is_own: bool
+) -> Sequence[Places]:
+    """Return where this region's clients may have a table's files near them, the present place first; (): nowhere.
 
     Args:
+        near_roots: the region's own locations, the present one first.
         is_own: the table was born in this region, and has places of its own, too.
 
     Raises:
         Forbidden: a residency rule keeps what they write there from a region that has the table.
     """
-    near = table_near_places(context.mapping, near_root, metadata)
+    near = [table_near_places(context.mapping, root, metadata) for root in near_roots]
     try:
-        require_readable_everywhere(context, key, [near.location])
+        require_readable_everywhere(context, key, [near[0].location])
     except Forbidden:
         if is_own:
-            return None
+            return ()
         raise
     return near
 
 
-def prepare_creation(context: RegionContext, near_root: str, commit: TableCommit, rights: Rights) -> Content:
+def prepare_creation(context: RegionContext, reserved: ReservedPlaces, commit: TableCommit, rights: Rights) -> Content:
     """Prepare the commit that ends a staged creation, as `prepare_commit` does.
 
     Returns:
@@ -235,10 +236,10 @@ def prepare_creation(context: RegionContext, near_root: str, commit: TableCommit
     check_requirements(None, commit.requirements)
     updates, now_ms = strip_overlay(commit.updates, None, {}), _now_ms({})
     frame = new_table_metadata([update for update in updates if not _is_of_snapshots(update)], now_ms)
-    location = require_own_location(context, near_root, frame.get("location"))
+    location = require_own_location(context, reserved, frame.get("location"))
     require_readable_everywhere(context, commit.key, [location])
-    require_own_write_paths(context, near_root, commit.key, location, frame.get("properties") or {})
-    folder = main_metadata.address_folder(near_root, frame)
+    require_own_write_paths(context, reserved, commit.key, location, frame.get("properties") or {})
+    folder = main_metadata.address_folder(reserved.near_roots[0], frame)
     own_updates = _take_back(context, updates, frame, write_roots(frame, None), folder, None)
     reject_replica_uris(context.mapping, own_updates)
     metadata = new_table_metadata(own_updates, now_ms)
@@ -261,7 +262,7 @@ def _require_namespace(context: RegionContext, namespace: Key) -> None:
 
 def _require_own_locations(
     context: RegionContext,
-    near_root: str,
+    reserved: ReservedPlaces,
     key: Key,
     updates: Sequence[Mapping[str, Any]],
     places: Places | None,
@@ -278,10 +279,10 @@ def _require_own_locations(
         if update.get("action") == "set-location":
             if places is not None:
                 raise BadUpdate("the location of a table that was born in another region can't be changed here")
-            moved = require_own_location(context, near_root, update.get("location"))
+            moved = require_own_location(context, reserved, update.get("location"))
             require_readable_everywhere(context, key, [moved])
         elif update.get("action") == "set-properties" and isinstance(properties := update.get("updates"), dict):
-            require_own_write_paths(context, near_root, key, location, properties, current)
+            require_own_write_paths(context, reserved, key, location, properties, current)
 
 
 def _is_of_snapshots(update: Mapping[str, Any]) -> bool:

@@ -192,6 +192,7 @@ def open_write_service(context: RegionContext, catalog: ReplicaCatalog, services
     location = catalog.settings.location
     address = Address(region, location, recent, sync, cache=catalog.cache)
     address.earlier_roots = [root for root in near_roots(context.mapping, services) if root != location]
+    address.inboxes = services.inbox_prefixes
     kept = [region, syncing]
     if credential_id := catalog.settings.catalog_credential_id:
         address.writing = KeptRegion(with_catalog_credential(context, credential_id))

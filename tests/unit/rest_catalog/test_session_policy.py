@@ -71,7 +71,7 @@ def test_a_policy_says_what_signing_does(document: dict[str, Any], may_write: bo
 
 def test_a_policy_is_as_short_as_a_session_wants_it() -> None:
     assert len(session_policy(access(BORN_IN_US))) < 1400, "with an earlier location"
-    assert json.loads(session_policy(access(BORN_IN_US), "aws-cn"))["Statement"][0]["Resource"][0].startswith(
+    assert json.loads(session_policy(access(BORN_IN_US), partition="aws-cn"))["Statement"][0]["Resource"][0].startswith(
         "arn:aws-cn:s3:::"
     )
 
@@ -91,12 +91,16 @@ def test_what_no_policy_can_say_is_refused(location: str, reason: str) -> None:
         session_policy(access(document))
 
 
-def test_a_table_over_one_that_is_not_replicated_gets_no_keys() -> None:
-    own = access(BORN_IN_EU).folders
-    session_policy(replace(access(BORN_IN_US), withheld=(own,)))
+def test_a_table_that_overlaps_with_another_one_gets_no_keys_to_write() -> None:
+    others = [access(BORN_IN_EU).folders, access(metadata("s3://eu-bucket/lake", UUID(int=8))).folders]
+    session_policy(access(BORN_IN_US), others)
     for location in (f"{REPLICA}/eu/lake/ns", f"{REPLICA}/eu/lake/ns/own", f"{REPLICA}/eu/lake/ns/own/data"):
-        with pytest.raises(Forbidden, match="no client may see"):
-            session_policy(replace(access(metadata(location, UUID(int=3))), withheld=(own,)))
+        document = metadata(location, UUID(int=3))
+        with pytest.raises(Forbidden, match="overlaps with another"):
+            session_policy(access(document), others)
+        session_policy(access(document, may_write=False), others)
+    with pytest.raises(Forbidden, match="overlaps with another"):
+        session_policy(access(BORN_IN_EU), others[1:])
 
 
 def test_a_table_that_overlaps_with_an_inbox_gets_no_keys() -> None:
@@ -109,4 +113,5 @@ def test_a_table_that_overlaps_with_an_inbox_gets_no_keys() -> None:
 def test_a_client_from_which_a_table_is_hidden_gets_no_keys() -> None:
     with pytest.raises(Forbidden, match="hidden"):
         session_policy(access(BORN_IN_US, BORN_IN_EU))
-    session_policy(replace(access(BORN_IN_US, BORN_IN_EU), hidden=()))
+    with pytest.raises(Forbidden, match="hidden"):
+        session_policy(replace(access(BORN_IN_US), is_restricted=True))

@@ -31,6 +31,10 @@ class TableAccess:
         """Return whether a reader with some roles may see a table, by its dotted key name."""
         return not self.registry.exclusion_reason(table, self.region) and self.rules_allow(table, roles)
 
+    def shows_all(self, roles: Collection[str]) -> bool:
+        """Return whether a reader with some roles may see every table that there is, or may be one day."""
+        return not self.registry.has_exclusions and all(_has_role(rule, roles) for rule in self.rules)
+
     def rules_allow(self, table: str, roles: Collection[str]) -> bool:
         """Return whether the rules for roles alone let a reader see a table."""
         return _is_allowed(self.rules, table, roles)
@@ -38,6 +42,8 @@ class TableAccess:
 
 def _is_allowed(rules: Iterable[ReaderRule], table: str, roles: Collection[str]) -> bool:
     """Every rule that matches counts: each requires one of its roles."""
-    return all(
-        matching_pattern(rule.tables, table) is None or any(role in roles for role in rule.roles) for rule in rules
-    )
+    return all(matching_pattern(rule.tables, table) is None or _has_role(rule, roles) for rule in rules)
+
+
+def _has_role(rule: ReaderRule, roles: Collection[str]) -> bool:
+    return any(role in roles for role in rule.roles)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
-from sterna.catalog.model import Key, key_name
+from sterna.catalog.model import Key
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.registry.credential import fileio_properties
 from sterna.errors import NoSuchTable, TableError
@@ -15,7 +15,6 @@ from sterna.serving.rest_catalog.model import LoadedTable
 from sterna.serving.rest_catalog.names import NAMESPACE_SEPARATOR
 from sterna.serving.rest_catalog.past_versions import PAST_PREFIX
 from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
-from sterna.serving.rest_catalog.replica_index import BranchContents
 from sterna.serving.rest_catalog.table_folders import (
     FolderAccess,
     NearRoots,
@@ -24,8 +23,10 @@ from sterna.serving.rest_catalog.table_folders import (
     table_folders,
 )
 
-_MAX_KEPT_TABLES: Final = 10_000  # whose folders are in memory
+_MAX_KEPT_TABLES: Final = 50_000  # whose folders are in memory
 _MAX_KEPT_SELECTIONS: Final = 1000  # sets of roles for which it is in memory what is hidden
+
+_State = tuple[str, int, str]  # the replica branch's head, what this process has changed since, and the head of `main`
 
 
 class ClientAccess:
@@ -40,7 +41,7 @@ class ClientAccess:
         self._catalog = catalog
         self._roots = roots
         self._folders = lru_cache(_MAX_KEPT_TABLES)(self._read_folders)
-        self._selected: dict[frozenset[str] | None, tuple[BranchContents, tuple[TableFolders, ...]]] = {}
+        self._selected: dict[frozenset[str] | None, tuple[_State, tuple[tuple[Key, TableFolders], ...]]] = {}
 
     def of_table(self, readable: Readable, key: Key, may_write: bool, version: str | None = None) -> FolderAccess:
         """Return what a client may do for a table; for one that isn't there yet, as a writer stages it, in its folder.
@@ -108,38 +109,50 @@ class ClientAccess:
         metadata = self._catalog.read_metadata(metadata_uri)
         return table_folders(self._catalog.mapping, self._roots, key, metadata)
 
+    def other_tables(self, key: Key) -> tuple[TableFolders, ...]:
+        """Return the folders of all tables but one, as this region has them, and as `main` has them here.
+
+        Args:
+            key: the one's.
+
+        Raises:
+            StoreError, TableError: the metadata of one can't be read.
+        """
+        return tuple(folders for other, folders in self._select_folders(None, lambda _key: True) if other != key)
+
     def _folder_access(self, readable: Readable, folders: TableFolders, may_write: bool) -> FolderAccess:
-        hidden = self._hidden_folders(readable) if readable.access.rules else ()
-        withheld = self._withheld_folders() if readable.access.registry.has_exclusions else ()
-        return FolderAccess(self._catalog.mapping, folders, hidden, withheld, may_write, self._roots.inboxes)
+        is_restricted = not readable.access.shows_all(readable.roles)
+        hidden = self._hidden_folders(readable) if is_restricted else ()
+        return FolderAccess(self._catalog.mapping, folders, hidden, may_write, self._roots.inboxes, is_restricted)
 
     def _hidden_folders(self, readable: Readable) -> tuple[TableFolders, ...]:
-        branch = self._catalog.index.read()
-        return self._select_folders(frozenset(readable.roles), branch, lambda key, uri: not readable.table(key))
-
-    def _withheld_folders(self) -> tuple[TableFolders, ...]:
-        """Return the folders of tables that were born here and are served nowhere: `main` alone has them."""
-        mapping = self._catalog.mapping
-
-        def is_withheld(key: Key, uri: str) -> bool:
-            return bool(mapping.registry.exclusion_reason(key_name(key), mapping.region.name)) and _is_local(
-                mapping, uri
-            )
-
-        return self._select_folders(None, self._catalog.main_index.read(), is_withheld)
+        """Return the folders of tables that a client may not see, those that were born here and are served nowhere
+        among them.
+        """
+        selected = self._select_folders(frozenset(readable.roles), lambda key: not readable.table(key))
+        return tuple(folders for _, folders in selected)
 
     def _select_folders(
-        self, kept_key: frozenset[str] | None, branch: BranchContents, is_selected: Callable[[Key, str], bool]
-    ) -> tuple[TableFolders, ...]:
-        """Return the folders of some tables of a branch; what was selected is kept until the branch changes."""
+        self, kept_key: frozenset[str] | None, is_selected: Callable[[Key], bool]
+    ) -> tuple[tuple[Key, TableFolders], ...]:
+        """Return the folders of some tables, with their keys; what was selected is kept until something changes.
+
+        Of `main` those count whose metadata is in this region: others write nothing here, or the branch has them.
+        """
+        index, mapping = self._catalog.index, self._catalog.mapping
+        generation = index.recent.generation  # before the branch is read, so that no later change is missed
+        branch, main = index.read(), self._catalog.main_index.read()
+        state = branch.hash, generation, main.hash
         kept = self._selected.get(kept_key)
-        if kept is not None and kept[0] is branch:
+        if kept is not None and kept[0] == state:
             return kept[1]
-        uris = ((key, branch.contents[key].metadata_location) for key in branch.tables)
-        folders = tuple(self._folders(key, uri) for key, uri in uris if uri and is_selected(key, uri))
+        uris = {(key, branch.contents[key].metadata_location): None for key in branch.tables}
+        on_main = ((key, main.contents[key].metadata_location) for key in main.tables)
+        uris |= {(key, uri): None for key, uri in on_main if uri and _is_local(mapping, uri)}
+        folders = tuple((key, self._folders(key, uri)) for key, uri in uris if uri and is_selected(key))
         if len(self._selected) >= _MAX_KEPT_SELECTIONS:
             self._selected.clear()
-        self._selected[kept_key] = branch, folders
+        self._selected[kept_key] = state, folders
         return folders
 
 

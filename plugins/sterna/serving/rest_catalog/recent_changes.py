@@ -37,7 +37,7 @@ class RecentChanges:
 
     def __init__(self) -> None:
         self._changes: dict[Key, _Change] = {}
-        self._count = 0
+        self._count = self._generation = 0
         self._lock = threading.Lock()
 
     def record(self, changes: Mapping[Key, tuple[Content | None, Content | None]]) -> None:
@@ -48,6 +48,7 @@ class RecentChanges:
         """
         with self._lock:
             self._count += 1
+            self._generation += 1
             for key, (shown, content) in changes.items():
                 last = self._changes.get(key)
                 superseded: set[str | None] = {_document(shown)}
@@ -72,7 +73,7 @@ class RecentChanges:
                 # A sync that began before the change may still publish what it took the place of.
                 self._changes[key] = replace(change, is_published=True)
             else:
-                del self._changes[key]  # a sync has published a later one
+                self._forget([key])  # a sync has published a later one
             return shown
 
     def entries(self, shown: Mapping[Key, Content]) -> Mapping[Key, Content]:
@@ -100,6 +101,17 @@ class RecentChanges:
         with self._lock:
             return self._count
 
+    @property
+    def generation(self) -> int:
+        """Another number whenever something else may be shown of what the branch has."""
+        with self._lock:
+            return self._generation
+
+    def _forget(self, keys: Collection[Key]) -> None:
+        self._generation += bool(keys)
+        for key in keys:
+            del self._changes[key]
+
     def discard_until(self, count: int, held: Collection[Key] = ()) -> None:
         """Show what the replica branch has: a sync is done that has published, or left out, all that was recorded.
 
@@ -109,8 +121,7 @@ class RecentChanges:
         """
         with self._lock:
             done = [key for key, change in self._changes.items() if change.number <= count and key not in held]
-            for key in done:
-                del self._changes[key]
+            self._forget(done)
 
     def discard_published(self, count: int) -> None:
         """Forget what the branch has shown: a sync has ended, well or not, that began after it was recorded.
@@ -120,8 +131,7 @@ class RecentChanges:
         """
         with self._lock:
             done = [key for key, change in self._changes.items() if change.number <= count and change.is_published]
-            for key in done:
-                del self._changes[key]
+            self._forget(done)
 
 
 def _document(content: Content | None) -> str | None:

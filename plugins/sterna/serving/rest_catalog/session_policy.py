@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from sterna.config.registry.folders import state_root
 from sterna.config.registry.model import is_inside
 from sterna.config.registry.s3 import S3
 from sterna.errors import Forbidden
-from sterna.serving.rest_catalog.table_folders import MANIFEST_ENDING, FolderAccess
+from sterna.serving.rest_catalog.table_folders import MANIFEST_ENDING, FolderAccess, TableFolders
 
 _MAX_CHARACTERS: Final = 2048  # as STS has it
 _WILDCARDS: Final = re.compile(r"[*?$]")
@@ -25,23 +25,25 @@ _WRITE: Final = ["s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUpl
 _CHANGE: Final = ["s3:Put*", "s3:Delete*", "s3:Restore*", "s3:Replicate*", "s3:Abort*", "s3:Bypass*"]
 
 
-def session_policy(access: FolderAccess, partition: str = "aws") -> str:
+def session_policy(access: FolderAccess, others: Collection[TableFolders] = (), partition: str = "aws") -> str:
     """Return the policy of keys for one client and table.
 
     Args:
         access: what the client may do.
+        others: the folders of all other tables.
         partition: of AWS, in names of resources.
 
     Raises:
         Forbidden: no policy can say that.
     """
-    if access.hidden:
+    if access.is_restricted:
         raise Forbidden("keys can't be kept from tables that are hidden from the client", hint="use remote signing")
     root = access.mapping.region.replica_root
     kept = [root, *(state_root(near.rpartition("/")[0]).rstrip("/") for near in access.folders.near)]
     read = [folder for folder in access.folders.origins if access.mapping.is_local(folder)]
     written = access.folders.written if access.may_write else ()
     _reject_wide_folders(access, [*read, *written], kept)
+    _reject_shared_folders(written, others)
     statements = [_allow(_READ, _resources(partition, [root, *read]))]
     if written:
         own = _resources(partition, written)
@@ -72,6 +74,17 @@ def _resources(partition: str, folders: Iterable[str], names: str = "*") -> list
     return [f"arn:{partition}:s3:::{folder.partition('://')[2]}/{names}" for folder in outermost]
 
 
+def _reject_shared_folders(written: Iterable[str], others: Collection[TableFolders]) -> None:
+    """Refuse folders to write to in which another table may have files: keys would write over them.
+
+    Raises:
+        Forbidden: there is one.
+    """
+    for folder in written:
+        if any(other.contains(f"{folder}/") or other.overlaps(f"{folder}/") for other in others):
+            raise Forbidden("the table's place overlaps with another table's", file=folder, hint="use remote signing")
+
+
 def _reject_wide_folders(access: FolderAccess, folders: Iterable[str], kept: Iterable[str]) -> None:
     """Refuse folders around those that no client writes, and names that a policy would take for patterns.
 
@@ -83,8 +96,6 @@ def _reject_wide_folders(access: FolderAccess, folders: Iterable[str], kept: Ite
             raise Forbidden("the table's place is around folders of others", file=folder)
         if any(is_inside(folder, inbox) or is_inside(inbox, folder) for inbox in access.inboxes):
             raise Forbidden("the table's place overlaps with an inbox of ingestion", file=folder)
-        if any(other.contains(f"{folder}/") or other.overlaps(f"{folder}/") for other in access.withheld):
-            raise Forbidden("the table's place overlaps with one that no client may see", file=folder)
         if _WILDCARDS.search(folder):
             raise Forbidden("the name of the table's place is a pattern in a policy", file=folder)
         if access.mapping.locate(folder).location.store_type is not S3:

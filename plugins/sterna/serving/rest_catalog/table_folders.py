@@ -179,17 +179,18 @@ class FolderAccess:
         mapping: of this region.
         folders: of the table.
         hidden: those of tables that the client may not see.
-        withheld: those of tables of this region that no client may see, since rules keep them from being replicated.
         may_write: by its role.
         inboxes: prefixes of ingestion.
+        is_restricted: some tables may be kept from the client, whichever there are now: of copies, it has those alone
+            that are of the table's own folders.
     """
 
     mapping: RegionMapping
     folders: TableFolders
     hidden: tuple[TableFolders, ...] = ()
-    withheld: tuple[TableFolders, ...] = ()
     may_write: bool = False
     inboxes: tuple[str, ...] = ()
+    is_restricted: bool = False
 
     def require_readable(self, uri: str) -> None:
         """See that the client may read a file.
@@ -200,7 +201,7 @@ class FolderAccess:
         origin, is_copy = self._origin(uri)
         self._reject_others(uri, origin)
         # A copy's origin may be anywhere: files are added to tables from elsewhere, and tables have moved.
-        if not self.folders.contains(origin) and (not is_copy or self.hidden):
+        if not self.folders.contains(origin) and (not is_copy or self.is_restricted):
             raise Forbidden("the file is in no folder of this table", file=uri)
 
     def require_listable(self, prefix: str) -> None:
@@ -215,7 +216,7 @@ class FolderAccess:
         origin, _ = self._origin(prefix)
         if not self.folders.contains(origin):
             raise Forbidden("names are listed in a table's own folders alone", file=prefix)
-        if any(folders.contains(origin) or folders.overlaps(origin) for folders in (*self.hidden, *self.withheld)):
+        if any(folders.contains(origin) or folders.overlaps(origin) for folders in self.hidden):
             raise Forbidden("the folder has files of a table that the client may not see", file=prefix)
         if any(is_inside(origin, inbox) or inbox.startswith(origin) for inbox in self.inboxes):
             raise Forbidden("the folder has an inbox of ingestion", file=prefix)
@@ -251,7 +252,7 @@ class FolderAccess:
         Raises:
             Forbidden: it is one.
         """
-        if any(folders.contains(origin) for folders in (*self.hidden, *self.withheld)):
+        if any(folders.contains(origin) for folders in self.hidden):
             raise Forbidden("the file is in a folder of a table that the client may not see", file=uri)
         if any(is_inside(origin, inbox) for inbox in self.inboxes):
             raise Forbidden("the file is in an inbox of ingestion, where no table's are", file=uri)

@@ -97,7 +97,7 @@ class KeyVendor:
                 access = self._access.of_table(readable, key, may_write, version)
             else:
                 access = self._access.of_loaded(readable, key, loaded, may_write)
-            keys = self._keys(access)
+            keys = self._keys(key, access)
         except Forbidden:
             return {"config": {}}
         config = {
@@ -123,12 +123,13 @@ class KeyVendor:
         """
         if version is None:
             self._catalog.require_table(readable, key)  # keys of a table that is staged come with it alone
-        return _storage_credentials(self._keys(self._access.of_table(readable, key, may_write, version)))
+        return _storage_credentials(self._keys(key, self._access.of_table(readable, key, may_write, version)))
 
-    def _keys(self, access: FolderAccess) -> SessionKeys:
+    def _keys(self, key: Key, access: FolderAccess) -> SessionKeys:
         """Return keys for a policy: those that another client has, while they are valid for long enough."""
         partition = self._settings.role_arn.split(":")[1]
-        policy = session_policy(access, partition)
+        others = self._access.other_tables(key) if access.may_write else ()
+        policy = session_policy(access, others, partition)
         credential = self._catalog.objects.secrets(str(self._location.credential_id))
         kept_key = (policy, credential.id)
         with self._lock:

@@ -212,11 +212,14 @@ def test_what_is_not_understood_is_refused(method: str, uri: str) -> None:
         {"x_amz_rename_source": "/eu-bucket/b"},
         {"x_amz_write_offset_bytes": "0"},
         {"x_amz_security_token": "mine"},
+        {"x_amz_meta_snowball_auto_extract": "true"},
+        {"x_amz_meta_minio_snowball": "true"},
+        {"x_amz_meta_a": "b"},
         {"authorization": "AWS4-HMAC-SHA256 mine"},
         {"host": "s3.us.example"},
         {"x_http_method_override": "DELETE"},
-        {"x_amz_meta_a": "b\r\nx-amz-copy-source: c"},
-        {"x_amz_meta_a\n": "b"},
+        {"x_amz_date": "b\r\nx-amz-copy-source: c"},
+        {"x_amz_date\n": "b"},
     ],
 )
 def test_headers_that_change_what_a_request_does_are_refused(headers: dict[str, str]) -> None:

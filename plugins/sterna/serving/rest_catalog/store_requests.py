@@ -21,9 +21,10 @@ from sterna.serving.rest_catalog.deleted_keys import read_deleted_keys
 from sterna.serving.rest_catalog.sign_request import SignRequest, decode_canonical
 
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+# Metadata of an object isn't: MinIO unpacks an archive over other objects by it.
 _HARMLESS_HEADERS: Final = re.compile(
     r"x-amz-(?:date|content-sha256|checksum-[a-z0-9-]+|sdk-checksum-algorithm|trailer|decoded-content-length"
-    r"|meta-.+|server-side-encryption(?:-aws-kms-key-id|-bucket-key-enabled)?|expected-bucket-owner|request-payer)"
+    r"|server-side-encryption(?:-aws-kms-key-id|-bucket-key-enabled)?|expected-bucket-owner|request-payer)"
 )
 _LISTING_PARAMETERS: Final = frozenset(
     {"delimiter", "max-keys", "continuation-token", "start-after", "encoding-type", "fetch-owner"}

@@ -21,7 +21,11 @@ KEYS = Credential("store", "AKIA", "hidden-secret")
 
 @contextmanager
 def store(kind: str) -> Iterator[tuple[Location, list[str]]]:
-    """Serve a store that is strict, lax, closed or broken; yield its location and the requests that it got."""
+    """Serve a store; yield its location and the requests that it got.
+
+    Args:
+        kind: it is strict or lax, checks metadata alone of the headers, or is closed or broken.
+    """
     requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -31,9 +35,12 @@ def store(kind: str) -> Iterator[tuple[Location, list[str]]]:
             signed = self.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
             own = [name.lower() for name in self.headers if name.lower().startswith("x-amz-")]
             digest = self.headers["x-amz-content-sha256"]
+            if kind == "metadata":
+                own = [name for name in own if name.startswith("x-amz-meta-")]
             is_whole = set(own) <= set(signed) and digest in ("UNSIGNED-PAYLOAD", hashlib.sha256(content).hexdigest())
             good = 404 if self.command == "HEAD" else 200
-            status = {"strict": good if is_whole else 403, "lax": good, "closed": 403, "broken": 500}[kind]
+            checked = good if is_whole else 403
+            status = {"strict": checked, "metadata": checked, "lax": good, "closed": 403, "broken": 500}[kind]
             self.send_response(status)
             self.send_header("content-length", "0")
             self.end_headers()
@@ -58,27 +65,29 @@ def test_a_store_that_checks_all_is_asked_once(check: Check) -> None:
         probe = StoreProbe(5)
         for _ in range(3):
             probe.require_check(check, place, KEYS)
-    assert len(requests) == 2
+    assert len(requests) == (3 if check is Check.HEADERS else 2)
     assert all("/lake/house/sterna-probe-" in one or one == "POST /lake/?delete" for one in requests)
 
 
-@pytest.mark.parametrize("check", Check)
-@pytest.mark.parametrize("kind", ["lax", "closed"])
-def test_a_store_that_does_not_or_gives_no_answer_is_refused(kind: str, check: Check) -> None:
+@pytest.mark.parametrize(("kind", "check"), [*(("lax", check) for check in Check), ("metadata", Check.HEADERS)])
+def test_a_store_that_does_not_is_refused(kind: str, check: Check) -> None:
     with store(kind) as (place, requests):
         probe = StoreProbe(5)
         for _ in range(2):
             with pytest.raises(Forbidden, match=check.value):
                 probe.require_check(check, place, KEYS)
-    assert len(requests) == 2
+    assert len(requests) == (3 if check is Check.HEADERS else 2)
 
 
-def test_a_store_that_is_away_is_asked_again() -> None:
-    with store("broken") as (place, _):
+@pytest.mark.parametrize("check", Check)
+@pytest.mark.parametrize(("kind", "status"), [("broken", 500), ("closed", 403)])
+def test_a_store_that_gives_no_answer_is_asked_again(kind: str, status: int, check: Check) -> None:
+    with store(kind) as (place, requests):
         probe = StoreProbe(5)
         for _ in range(2):
-            with pytest.raises(StoreUnreachable, match="status 500"):
-                probe.require_check(Check.HEADERS, place, KEYS)
+            with pytest.raises(StoreUnreachable, match=f"status {status}"):
+                probe.require_check(check, place, KEYS)
+    assert len(requests) == 2
     with pytest.raises(StoreUnreachable, match="can't be asked") as error:
         probe.require_check(Check.CONTENT, place, KEYS)
     assert "hidden-secret" not in str(error.value)

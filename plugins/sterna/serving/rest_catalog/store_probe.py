@@ -10,7 +10,7 @@ import hashlib
 import threading
 import uuid
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from html import escape
 from urllib.parse import quote
@@ -24,10 +24,11 @@ from sterna.errors import Forbidden, StoreUnreachable
 from sterna.serving.rest_catalog.sign_request import SignRequest
 from sterna.serving.rest_catalog.signature import sign_request
 
-_OTHER_HEADER = {"x-amz-meta-probe": "1"}
+_METADATA = {"x-amz-meta-probe": "1"}
 _BODY = '<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Object><Key>{}</Key></Object></Delete>'
 _REFUSALS = frozenset({400, 403})
-_NOT_THERE, _FIRST_ERROR, _FIRST_SERVER_ERROR = 404, 400, 500
+_SUCCESSES = frozenset({200, 204})
+_NOT_THERE, _FIRST_SERVER_ERROR = 404, 500
 _UNANSWERED = "whether the store checks signatures can't be asked"
 
 
@@ -60,29 +61,42 @@ class StoreProbe:
 
         Raises:
             Forbidden: it doesn't.
-            StoreUnreachable: that can't be asked.
+            StoreUnreachable: that can't be asked now.
         """
         with self._lock:
             refuses = self._refuses.get((location.id, check))
-            if refuses is None:
-                refuses = self._refuses[location.id, check] = self._is_refusing(check, location, credential)
+        if refuses is None:  # several may ask at once, and get the same answer
+            refuses = self._is_refusing(check, location, credential)
+            with self._lock:
+                self._refuses[location.id, check] = refuses
         if not refuses:
             raise Forbidden(f"the store takes {check.value}, so that no such request is safe", file=location.prefix)
 
     def _is_refusing(self, check: Check, location: Location, credential: Credential) -> bool:
-        """Send requests that change nothing, whichever way they are answered; return whether the second is refused.
+        """Send requests that change nothing, whichever way they are answered.
 
-        The first is as it was signed: a store that refuses that one as well gives no answer to the question.
+        The first is as it was signed: a store that answers that one in another way than expected says nothing by the
+        others. They are changed, and each is one that a store may not look at as closely as at the others.
+
+        Returns:
+            Whether all that were changed are refused.
+
+        Raises:
+            StoreUnreachable: the store gives no answer to the question.
         """
         name = f"{store_address(location).path}/sterna-probe-{uuid.uuid4()}".lstrip("/")
         if check is Check.HEADERS:
             signed = SignRequest("HEAD", uri=f"{bucket_url(location)}/{quote(name)}")
             headers = _flat(sign_request(signed, location, credential))
-            answers = [self._send(signed, {**headers, **more}, b"") for more in ({}, _OTHER_HEADER)]
-            return answers[0] == _NOT_THERE and answers[1] in _REFUSALS
-        bodies = [_BODY.format(escape(f"{name}-{number}")).encode() for number in range(2)]
-        answers = [self._send_deletion(location, credential, bodies[0], sent) for sent in bodies]
-        return answers[0] < _FIRST_ERROR and answers[1] in _REFUSALS
+            _require_status(self._send(signed, headers, b""), {_NOT_THERE}, signed)
+            copied = {"x-amz-copy-source": f"/{store_address(location).bucket}/{quote(name)}-source"}
+            answers = [self._send(signed, {**headers, **more}, b"") for more in (_METADATA, copied)]
+        else:
+            bodies = [_BODY.format(escape(f"{name}-{number}")).encode() for number in range(2)]
+            signed = SignRequest("POST", uri=f"{bucket_url(location)}/?delete")
+            _require_status(self._send_deletion(location, credential, bodies[0], bodies[0]), _SUCCESSES, signed)
+            answers = [self._send_deletion(location, credential, *bodies)]
+        return all(answer in _REFUSALS for answer in answers)
 
     def _send_deletion(self, location: Location, credential: Credential, looked_at: bytes, sent: bytes) -> int:
         digest = b64encode(hashlib.md5(sent, usedforsecurity=False).digest()).decode()  # which S3 wants for deletions
@@ -99,8 +113,22 @@ class StoreProbe:
         except httpx.HTTPError as error:
             raise StoreUnreachable(f"{_UNANSWERED}: {type(error).__name__}", file=signed.uri) from None
         if answer.status_code >= _FIRST_SERVER_ERROR:
-            raise StoreUnreachable(f"{_UNANSWERED}: status {answer.status_code}", file=signed.uri)
+            raise _unanswered(answer.status_code, signed)
         return answer.status_code
+
+
+def _require_status(status: int, expected: Collection[int], signed: SignRequest) -> None:
+    """See that a store takes a request that nobody changed.
+
+    Raises:
+        StoreUnreachable: it doesn't.
+    """
+    if status not in expected:
+        raise _unanswered(status, signed)
+
+
+def _unanswered(status: int, signed: SignRequest) -> StoreUnreachable:
+    return StoreUnreachable(f"{_UNANSWERED}: status {status}", file=signed.uri)
 
 
 def _flat(headers: Mapping[str, list[str]]) -> dict[str, str]:

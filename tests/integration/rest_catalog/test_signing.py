@@ -21,7 +21,7 @@ from tests.support.world import World, merge_on_read
 
 NAMESPACE = "rest_sign"
 HIDDEN = f"{NAMESPACE}.hidden_t"
-KEYS = "x-amz-date", "x-amz-content-sha256", "authorization"
+KEYS = "x-amz-date", "x-amz-content-sha256", "authorization", "if-none-match"
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +254,7 @@ def test_a_request_that_is_changed_after_it_was_signed_is_refused_by_the_store(
     signed = signing_address.sign(table, "PUT", url, "writer")
     changes: list[tuple[str, str, dict[str, Any]]] = [
         ("PUT", url, {"x-amz-copy-source": copied}),
+        ("PUT", url, {"if-none-match": "b"}),
         ("DELETE", url, {}),
         ("PUT", f"{url}2", {}),
         ("PUT", f"{url}?acl", {}),
@@ -272,4 +273,7 @@ def test_no_key_and_no_token_is_in_an_answer(signing_address: SigningAddress, ta
     assert sorted(name.lower() for name in answer.json()["headers"]) == sorted(KEYS)
     assert signing_address.world.stage.endpoints["eu"].secret_key not in answer.text
     signature = answer.json()["headers"]["Authorization"][0]
-    assert "SignedHeaders=content-type;host;x-amz-checksum-crc32;x-amz-content-sha256;x-amz-date," in signature
+    assert (
+        "SignedHeaders=content-type;host;if-none-match;x-amz-checksum-crc32;x-amz-content-sha256;x-amz-date,"
+        in signature
+    )

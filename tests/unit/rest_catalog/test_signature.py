@@ -30,6 +30,16 @@ def test_what_a_store_decides_by_is_signed_and_nothing_that_changes_on_the_way()
     assert set(headers) == {"authorization", "x-amz-date", "x-amz-content-sha256", "x-amz-security-token"}
 
 
+def test_a_condition_is_signed_and_handed_to_the_client() -> None:
+    document = {"method": "PUT", "region": "", "uri": "https://s3.example/eu-bucket/a"}
+    request = read_sign_request(document | {"headers": {"If-None-Match": ["mine"]}})
+    location = mapping().locate("s3://eu-bucket/a").location
+    answer = sign_request(request, location, KEYS, {"if-none-match": "*"})
+    headers = {name.lower(): values for name, values in answer.items()}
+    assert headers["if-none-match"] == ["*"]
+    assert "SignedHeaders=host;if-none-match;x-amz-content-sha256;" in headers["authorization"][0]
+
+
 def test_content_that_was_looked_at_is_signed() -> None:
     assert signed("PUT")["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
     assert signed("PUT", x_amz_content_sha256="mine")["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from sterna.config.registry.connection import Credential
@@ -22,7 +24,12 @@ _TRAILER: Final = "x-amz-trailer"
 logging.getLogger("botocore.auth").setLevel(logging.INFO)  # at the level below it writes down session tokens
 
 
-def sign_request(request: SignRequest, location: Location, credential: Credential) -> dict[str, list[str]]:
+def sign_request(
+    request: SignRequest,
+    location: Location,
+    credential: Credential,
+    conditions: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, list[str]]:
     """Return the headers that make a request a signed one.
 
     The content of a request that changes objects by its body is signed with it; that of an upload is the client's.
@@ -31,6 +38,7 @@ def sign_request(request: SignRequest, location: Location, credential: Credentia
         request: as it was looked at.
         location: of the objects that it concerns.
         credential: of that location.
+        conditions: headers that the client has to send, too, in place of its own.
 
     Raises:
         CredentialError: the credential is incomplete.
@@ -44,7 +52,7 @@ def sign_request(request: SignRequest, location: Location, credential: Credentia
         for name, value in request.headers.items()
         if _SIGNED_HEADERS.fullmatch(name) and name not in _OWN_HEADERS
     }
-    signed: Any = AWSRequest(request.method, request.uri, dict(sent), request.body)
+    signed: Any = AWSRequest(request.method, request.uri, {**sent, **conditions}, request.body)
     signed.context["client_config"] = _config(request.body is not None)
     if _TRAILER in sent and request.body is None:
         signed.context["checksum"] = {"request_algorithm": {"in": "trailer"}}

@@ -1,7 +1,8 @@
 """Signs requests of clients that have no keys for the region's stores, after each was looked at.
 
-A client reads a table's files, and writes new ones where its clients write. Nothing is signed by which a file that
-`main` or a replica names could be changed or deleted.
+A client reads a table's files, and writes new ones where its clients write. Nothing is signed for deleting a file that
+`main` or a replica names, or for writing one that is there. That holds later, too, where the store knows conditional
+writes: the condition is signed.
 
 Source: the Iceberg REST Catalog specification, 1.12, `signRequest` and "Remote Signing".
 """
@@ -9,7 +10,7 @@ Source: the Iceberg REST Catalog specification, 1.12, `signRequest` and "Remote 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from sterna.catalog.model import Key
 from sterna.config.registry.s3 import S3, s3_endpoint
@@ -27,7 +28,10 @@ REMOTE_SIGNING = "remote-signing"
 """The name of this way of access in the header `X-Iceberg-Access-Delegation`."""
 _ENDPOINT = "s3.endpoint"
 # By a header more a file becomes the copy of another one; by another body other files are deleted.
-_CHECKS = {"PutObject": Check.HEADERS, "UploadPart": Check.HEADERS, "DeleteObjects": Check.CONTENT}
+_CHECKS: Final = {"PutObject": Check.HEADERS, "UploadPart": Check.HEADERS, "DeleteObjects": Check.CONTENT}
+
+# A signature is valid for minutes: with it alone a file could be written again once a commit names it.
+_CONDITIONS: Final = {name: {"if-none-match": "*"} for name in ("PutObject", "CompleteMultipartUpload")}
 
 
 class RequestSigner:
@@ -97,7 +101,8 @@ class RequestSigner:
         credential = self._catalog.objects.secrets(str(wanted.location.credential_id))
         if check := _CHECKS.get(wanted.operation):
             self._probe.require_check(check, wanted.location, credential)
-        return {"uri": request.uri, "headers": sign_request(request, wanted.location, credential)}
+        conditions = _CONDITIONS.get(wanted.operation, {})
+        return {"uri": request.uri, "headers": sign_request(request, wanted.location, credential, conditions)}
 
     def _require_absent(self, wanted: StoreRequest) -> None:
         """See that a file that is to be written isn't there.

@@ -60,7 +60,7 @@ def read_deleted_keys(body: bytes | None) -> list[str]:
 
 
 def _referenced_character(reference: re.Match[str]) -> str:
-    """Return the character that a reference stands for."""
+    """Return the character that a reference means."""
     name = reference[0][1:-1]
     if not name.startswith("#"):
         return _NAMED_REFERENCES[name]

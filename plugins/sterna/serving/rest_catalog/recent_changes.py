@@ -73,7 +73,7 @@ class RecentChanges:
                 # A sync that began before the change may still publish what it took the place of.
                 self._changes[key] = replace(change, is_published=True)
             else:
-                self._forget([key])  # a sync has published a later one
+                self._remove([key])  # a sync has published a later one
             return shown
 
     def entries(self, shown: Mapping[Key, Content]) -> Mapping[Key, Content]:
@@ -107,7 +107,7 @@ class RecentChanges:
         with self._lock:
             return self._generation
 
-    def _forget(self, keys: Collection[Key]) -> None:
+    def _remove(self, keys: Collection[Key]) -> None:
         self._generation += bool(keys)
         for key in keys:
             del self._changes[key]
@@ -121,7 +121,7 @@ class RecentChanges:
         """
         with self._lock:
             done = [key for key, change in self._changes.items() if change.number <= count and key not in held]
-            self._forget(done)
+            self._remove(done)
 
     def discard_published(self, count: int) -> None:
         """Forget what the branch has shown: a sync has ended, well or not, that began after it was recorded.
@@ -131,7 +131,7 @@ class RecentChanges:
         """
         with self._lock:
             done = [key for key, change in self._changes.items() if change.number <= count and change.is_published]
-            self._forget(done)
+            self._remove(done)
 
 
 def _document(content: Content | None) -> str | None:

@@ -1,7 +1,7 @@
 """Signs requests of clients that have no keys for the region's stores, after each was looked at.
 
 A client reads a table's files, and writes new ones where its clients write. Nothing is signed for deleting a file that
-`main` or a replica names, or for writing one that is there. That holds later, too, where the store knows conditional
+`main` or a replica names, or for writing one that is there. That holds later, too, where the store has conditional
 writes: the condition is signed.
 
 Source: the Iceberg REST Catalog specification, 1.12, `signRequest` and "Remote Signing".

@@ -118,7 +118,7 @@ class StoreProbe:
 
 
 def _require_status(status: int, expected: Collection[int], signed: SignRequest) -> None:
-    """See that a store takes a request that nobody changed.
+    """See that a store takes a request as it was signed.
 
     Raises:
         StoreUnreachable: it doesn't.

@@ -80,7 +80,7 @@ class _Bucket:
     """A bucket, as one endpoint serves it, with the region's locations in it.
 
     Args:
-        is_in_path: requests name the bucket in the path, else in the host. A store that knows one style alone would
+        is_in_path: requests name the bucket in the path, else in the host. A store that has one style alone would
             read another object than the one that is looked at here, so that no request may be in either.
     """
 

@@ -28,7 +28,6 @@ from sterna.errors import (
     Forbidden,
     NamespaceNotEmpty,
     RestCatalogError,
-    StaleBase,
     TableError,
 )
 from sterna.replication.replica.region import RegionContext
@@ -44,8 +43,9 @@ from sterna.serving.rest_catalog.commit import (
     read_main,
 )
 from sterna.serving.rest_catalog.home_files import naming_table
-from sterna.serving.rest_catalog.name_errors import missing_namespace, missing_table, missing_view, taken_name
+from sterna.serving.rest_catalog.name_errors import missing_table, missing_view
 from sterna.serving.rest_catalog.names import require_key
+from sterna.serving.rest_catalog.new_names import adding_name, require_free_name, require_namespace
 from sterna.serving.rest_catalog.new_tables import create_table_metadata
 from sterna.serving.rest_catalog.overlay import new_location_prefix, overlaid_properties, served_view_metadata
 from sterna.serving.rest_catalog.requirements import check_requirements
@@ -80,7 +80,7 @@ def stage_table(address: Address, namespace: Key, request: Mapping[str, Any]) ->
     """
     key = _new_key(namespace, request)
     require_replicated(address.region(), key)
-    _require_free(read_main(address, [namespace, key]), namespace, key)
+    require_free_name(read_main(address, [namespace, key]), namespace, key)
     return _new_table_metadata(address, key, request)
 
 
@@ -94,6 +94,7 @@ def create_table(address: Address, namespace: Key, request: Mapping[str, Any], i
     Raises:
         NoSuchNamespace, AlreadyExists: it can't be made.
         BadUpdate, Forbidden: the request can't or mustn't be fulfilled.
+        CatalogConflict: as `adding_name`.
         CommitOutcomeUnknown: as `carry_out`.
     """
     key = _new_key(namespace, request)
@@ -116,11 +117,11 @@ def _create(
     Args:
         write: writes its metadata.json, and returns its entry.
     """
-    with address.turns.take([key]):
+    with adding_name(address, key, idempotency_key):
         main = read_main(address, [namespace, key], idempotency_key)
         if main.replayed:
             return committed_entry(committed_entries(address, main), key)
-        _require_free(main, namespace, key)
+        require_free_name(main, namespace, key)
         return _put(address, main, key, write(), kind_name, idempotency_key)
 
 
@@ -159,18 +160,20 @@ def register_table(
     Raises:
         NoSuchNamespace, AlreadyExists: it can't be put there.
         BadUpdate, Forbidden: it is no such file, or a table mustn't be there, or in the place of another one.
+        CatalogConflict: as `adding_name`.
         CommitOutcomeUnknown: as `carry_out`.
     """
     context, key = address.region(), _new_key(namespace, request)
     require_replicated(context, key)
     content = _registered_content(context, key, request.get("metadata-location"))
-    with address.turns.take([key]):
+    overwrites = request.get("overwrite") is True
+    with adding_name(address, key, idempotency_key, may_be_taken=overwrites):
         main = read_main(address, [namespace, key], idempotency_key)
         if main.replayed:
             return committed_entry(committed_entries(address, main), key)
         existing = main.contents[key]
-        if existing is None or request.get("overwrite") is not True or existing.kind != ICEBERG_TABLE:
-            _require_free(main, namespace, key)
+        if existing is None or not overwrites or existing.kind != ICEBERG_TABLE:
+            require_free_name(main, namespace, key)
         if existing is not None:
             _require_right_to_overwrite(rights, key)
             content = content.with_id(existing.id)
@@ -214,17 +217,18 @@ def rename(address: Address, kind: str, source: Key, destination: Key, idempoten
     Raises:
         NoSuchTable, NoSuchView, NoSuchNamespace, AlreadyExists: it can't be renamed.
         Forbidden: a policy keeps the new name from this region, or the old one from a region that would have the new.
+        CatalogConflict: as `adding_name`.
         CommitOutcomeUnknown: as `carry_out`.
     """
     namespace = destination[:-1]
-    with address.turns.take({source, destination}):
+    with adding_name(address, destination, idempotency_key, old_name=source):
         main = read_main(address, [namespace, source, destination], idempotency_key)
         if main.replayed:
             return
         content = _existing(address, main, kind, source)
         require_replicated(address.region(), destination)
         reject_wider_replication(address.region(), source, destination)
-        _require_free(main, namespace, destination)
+        require_free_name(main, namespace, destination)
         operations = (Delete(source), Put(destination, content))
         message = f"rename {_KIND_NAMES[kind]} {key_name(source)} to {key_name(destination)}"
         carry_out(address, main, operations, message, idempotency_key, {destination: source})
@@ -259,6 +263,7 @@ def create_view(address: Address, namespace: Key, request: Mapping[str, Any], id
     Raises:
         NoSuchNamespace, AlreadyExists: it can't be made.
         BadUpdate, Forbidden: the request can't or mustn't be fulfilled.
+        CatalogConflict: as `adding_name`.
         CommitOutcomeUnknown: as `carry_out`.
     """
     context, key = address.region(), _new_key(namespace, request)
@@ -349,15 +354,16 @@ def create_namespace(
     Raises:
         AlreadyExists, NoSuchNamespace: it is there, or its parent isn't.
         BadUpdate, Forbidden: a property can't or mustn't be set.
+        CatalogConflict: as `adding_name`.
         CommitOutcomeUnknown: as `carry_out`.
     """
     reject_protected_properties(properties, (), {})
     reject_replica_uris(address.region().mapping, properties)
     parents = [namespace[:-1]] if len(namespace) > 1 else []
-    with address.turns.take([namespace]):
+    with adding_name(address, namespace, idempotency_key):
         main = read_main(address, [*parents, namespace], idempotency_key)
         if not main.replayed:
-            _require_free(main, namespace[:-1], namespace)
+            require_free_name(main, namespace[:-1], namespace)
             message = f"create namespace {key_name(namespace)}"
             put = Put(namespace, namespace_content(namespace, properties))
             carry_out(address, main, [put], message, idempotency_key)
@@ -378,7 +384,7 @@ def drop_namespace(address: Address, namespace: Key, idempotency_key: str = "") 
         main = read_main(address, [namespace], idempotency_key)
         if main.replayed:
             return
-        _require_namespace(main, namespace)
+        require_namespace(main, namespace)
         try:
             message = f"drop namespace {key_name(namespace)}"
             carry_out(address, main, [Delete(namespace)], message, idempotency_key)
@@ -415,7 +421,7 @@ def update_namespace(
     reject_replica_uris(address.region().mapping, updates)
     with address.turns.take([namespace]):
         main = read_main(address, [namespace], idempotency_key)
-        content = _require_namespace(main, namespace)
+        content = require_namespace(main, namespace)
         current = content.payload.get("properties") or {}
         reject_protected_properties(updates, removals, current)
         changed = {name: value for name, value in current.items() if name not in removals} | dict(updates)
@@ -435,12 +441,7 @@ def _put(
     """Put a table or view on `main`, and return this region's own entry for it."""
     change = "create" if main.contents[key] is None else "commit to"
     message = f"{change} {kind_name} {key_name(key)} in {address.region().region.name}"
-    try:
-        return committed_entry(carry_out(address, main, [Put(key, content)], message, idempotency_key), key)
-    except StaleBase as error:
-        if main.contents[key] is None and (shown := address.shown([key])[key]) is not None:
-            raise taken_name(shown.kind, key) from error
-        raise
+    return committed_entry(carry_out(address, main, [Put(key, content)], message, idempotency_key), key)
 
 
 def _new_key(namespace: Key, request: Mapping[str, Any]) -> Key:
@@ -469,25 +470,6 @@ def _existing(address: Address, main: MainState, kind: str, key: Key) -> Content
     if content is None or content.kind != kind or not is_replicated(address.region(), key):
         raise _MISSING[kind](key)
     return content
-
-
-def _require_namespace(main: MainState, namespace: Key) -> Content:
-    content = main.contents[namespace]
-    if content is None or content.kind != NAMESPACE:
-        raise missing_namespace(namespace)
-    return content
-
-
-def _require_free(main: MainState, namespace: Key, key: Key) -> None:
-    """See that a name isn't taken, and that its namespace is there.
-
-    Raises:
-        NoSuchNamespace, AlreadyExists: it isn't so.
-    """
-    if namespace:
-        _require_namespace(main, namespace)
-    if (existing := main.contents[key]) is not None:
-        raise taken_name(existing.kind, key)
 
 
 def _now_ms() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sterna.config.mapping import without_digest
 from tests.support.small_world import World, with_registry
 
 
@@ -14,7 +15,16 @@ def keeping(world: World, *regions: str) -> World:
 
 
 def copies(world: World, region: str = "eu") -> dict[str, bytes]:
-    """Path below the copies' folder, and content."""
+    """Path below the copies' folder, and content; without the markers."""
+    return {path: content for path, content in _files(world, region).items() if without_digest(path) == path}
+
+
+def markers(world: World, region: str = "eu") -> set[str]:
+    """The metadata.json whose versions are marked as complete, by their paths below the copies' folder."""
+    return {without_digest(path) for path in _files(world, region) if without_digest(path) != path}
+
+
+def _files(world: World, region: str) -> dict[str, bytes]:
     root = world.folder / region / "replica/_sterna/verbatim"
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 

@@ -7,6 +7,9 @@ its home does not answer.
 Copies are in `<replica root>/_sterna/verbatim/<location>/<path>`, by the rule that the localized files have. There are
 none of this region's own files, and none of files below a replica root, as `main` names them after a promotion with
 tables: the address takes no commits to such tables.
+
+Beside them is a marker for each version of a table whose copies are all here. It has the name of the localized
+metadata.json, by which the version's snapshots are known.
 """
 
 from __future__ import annotations
@@ -40,8 +43,22 @@ def verbatim_uri(mapping: Mapping, uri: str) -> str:
     return copy
 
 
+def marker_uri(mapping: Mapping, target: str) -> str:
+    """Return where a region marks that all verbatim copies of a table's version are there; "" where it marks none.
+
+    Args:
+        mapping: of the region.
+        target: URI of the version's localized metadata.json.
+    """
+    path = target.removeprefix(f"{mapping.region.replica_root}/")
+    version, path = split_metadata_version(path)
+    if not mapping.region.verbatim_copies or version is None or without_digest(path) == path:
+        return ""
+    return f"{_copies_root(mapping)}{path}"
+
+
 def copies_of_localized(mapping: Mapping, uris: Iterable[str]) -> Iterator[str]:
-    """Yield the places of the verbatim copies that belong to localized files, whether or not there are such copies.
+    """Yield the places of the verbatim copies and markers that belong to localized files, whether or not they exist.
 
     Args:
         mapping: of the region.

@@ -8,7 +8,7 @@ from sterna.config.mapping import Mapping
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import Registry
 from sterna.config.registry.policy import DEFAULT_POLICY
-from sterna.config.verbatim_copies import copies_of_localized, verbatim_uri
+from sterna.config.verbatim_copies import copies_of_localized, marker_uri, verbatim_uri
 from tests.unit.config.samples import mapping
 
 ROOT = "s3://eu-bucket/replica"
@@ -55,7 +55,8 @@ def test_copies_are_found_from_localized_files(ending: str, extra: int | None) -
     regions, version = keeping("eu"), MetadataVersion(3)
     uri = f"s3://us-bucket/t/metadata/00001-{'ab' * 8}{ending}"
     served = regions.metadata_uri(uri, DEFAULT_POLICY, version, extra_snapshot_id=extra)
-    assert verbatim_uri(regions, uri) in copies_of_localized(regions, [served])
+    assert {verbatim_uri(regions, uri), marker_uri(regions, served)} == {*copies_of_localized(regions, [served])}
+    assert marker_uri(mapping(), served) == marker_uri(regions, uri) == ""
     assert regions.metadata_origin(served) == uri
     manifest = "s3a://us-bucket/t/metadata/m.avro"
     localized = regions.localized_uri(manifest, version)

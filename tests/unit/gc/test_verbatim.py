@@ -12,7 +12,7 @@ from sterna.text.status import status_text
 from tests.support.gc import clean, later, much_later, rewritten, strict
 from tests.support.rest_address import read_json
 from tests.support.small_world import World, run, with_registry
-from tests.support.verbatim import copies, keeping, originals, path_of, without_first
+from tests.support.verbatim import copies, keeping, markers, originals, path_of, without_first
 
 
 def needed(world: World, name: str = "a") -> set[str]:
@@ -43,10 +43,11 @@ def test_exactly_the_copies_of_kept_versions_stay(world: World) -> None:
     report = collected(kept)
     assert set(copies(kept)) == needed(kept)
     assert report.strange.files == 0
-    assert report.verbatim.files == len(needed(kept))
+    assert markers(kept) == {path for path in needed(kept) if path.endswith(".json")}
+    assert report.verbatim.files == len(needed(kept)) + 1
     stored = gather_status(kept.context()).stored
     assert stored is not None
-    assert (stored.verbatim.files, stored.verbatim.bytes) == (len(copies(kept)), sum(map(len, copies(kept).values())))
+    assert stored.verbatim == report.verbatim
     assert "; verbatim copies " in status_text(gather_status(kept.context()))
 
 
@@ -66,7 +67,7 @@ def test_without_the_setting_all_copies_are_garbage(world: World) -> None:
     run(kept)
     assert copies(kept)
     collected(keeping(world))
-    assert copies(kept) == {}
+    assert (copies(kept), markers(kept)) == ({}, set())
 
 
 def test_a_files_copy_that_is_needed_again_is_never_deleted(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from sterna.replication.sync import verbatim
 from sterna.replication.sync.run import sync
 from sterna.text.status import status_text
 from tests.support.small_world import World, here, refusing, run, view
-from tests.support.verbatim import copies, keeping, originals, path_of, without_first
+from tests.support.verbatim import copies, keeping, markers, originals, path_of, without_first
 from tests.unit.sync.test_bulk_copy import LARGE, with_lanes
 
 
@@ -105,6 +106,84 @@ def test_nothing_waits_for_a_copy_and_the_metadata_json_is_the_last_one(world: W
     unreadable.clear()
     run(kept, full=True)
     assert copies(kept) == without_first(originals(kept))
+    assert gather_status(kept.context()).uncopied == ()
+
+
+def test_a_version_after_an_incomplete_one_is_complete_only_with_what_that_one_lacks(
+    world: World, unreadable: list[str]
+) -> None:
+    kept = keeping(world, "eu")
+    kept.commit(a=kept.write("a"))
+    first = next(iter((kept.folder / "us/lake/a").rglob("snap-*.avro"))).name
+    unreadable.append(first)
+    run(kept)
+    assert (markers(kept), gather_status(kept.context()).uncopied) == (set(), ("ns.a",))
+    lost = next((kept.folder / "eu/replica/_sterna/verbatim").rglob("*-m0.avro"))
+    lost.unlink()
+    # The next version doesn't reuse the manifest: only the list of the one before names it.
+    table = kept.writer.load_table(("ns", "a"))
+    table.overwrite(table.scan().to_arrow())
+    kept.commit(a=table.metadata_location)
+    run(kept)
+    assert (markers(kept), gather_status(kept.context()).uncopied) == (set(), ("ns.a",))
+    unreadable.clear()
+    kept.commit(a=kept.write("a"))
+    run(kept)
+    avro = {path for path in originals(kept) if path.endswith(".avro")}
+    assert avro <= {*copies(kept)}
+    assert len(markers(kept)) == 1
+    assert gather_status(kept.context()).uncopied == ()
+
+
+def test_a_lost_copy_is_brought_by_a_sync_of_everything_and_seen_until_then(
+    world: World, unreadable: list[str]
+) -> None:
+    kept = keeping(world, "eu")
+    kept.commit(a=kept.write("a"), b=kept.write("b"))
+    run(kept)
+    assert len(markers(kept)) == 2
+    lost = next((kept.folder / "eu/replica/_sterna/verbatim/us-lake/a").rglob("*-m0.avro"))
+    content = lost.read_bytes()
+    lost.unlink()
+    unreadable.append(lost.name)
+    run(kept, full=True)
+    assert gather_status(kept.context()).uncopied == ("ns.a",)
+    assert path_of(kept.writer.load_table(("ns", "a")).metadata_location, kept).exists(), "commits may do without it"
+    unreadable.clear()
+    run(kept, full=True)
+    assert lost.read_bytes() == content
+    assert gather_status(kept.context()).uncopied == ()
+
+
+@pytest.mark.parametrize("name", ["snap-*.avro", "*.json"])
+def test_a_garbled_list_or_metadata_json_is_written_again_by_a_sync_of_everything(world: World, name: str) -> None:
+    kept = keeping(world, "eu")
+    kept.commit(a=kept.write("a"))
+    run(kept)
+    garbled = [path for path in (kept.folder / "eu/replica/_sterna/verbatim").rglob(name) if path.stat().st_size > 9]
+    for path in garbled:
+        path.write_bytes(b"x" * path.stat().st_size)
+    assert garbled
+    run(kept, full=True)
+    assert copies(kept) == without_first(originals(kept))
+    assert gather_status(kept.context()).uncopied == ()
+
+
+def test_a_table_whose_newest_metadata_json_is_this_regions_own_needs_copies_of_the_rest(
+    world: World, unreadable: list[str]
+) -> None:
+    """As after a commit by the region's address: lists and manifests of the table's home are still needed."""
+    kept = keeping(world, "eu")
+    location = kept.write("a")
+    own = kept.folder / "eu/lake/near/00001-own.metadata.json"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(Path(location.removeprefix("file://")).read_bytes())
+    unreadable.append(next(iter((kept.folder / "us/lake/a").rglob("snap-*.avro"))).name)
+    kept.commit(a=f"file://{own}")
+    run(kept)
+    assert gather_status(kept.context()).uncopied == ("ns.a",)
+    unreadable.clear()
+    run(kept, full=True)
     assert gather_status(kept.context()).uncopied == ()
 
 

@@ -1,15 +1,18 @@
-"""Which tables of a replica branch have all of their verbatim copies here."""
+"""Which tables of a replica branch have all of their verbatim copies here.
+
+That is what the marker of a version says. A sync writes it once it has seen a copy of each file that the version needs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sterna.catalog.model import NAMESPACE, Key, key_name
+from sterna.catalog.model import NAMESPACE, Content, Key, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.config.verbatim_copies import verbatim_uri
+from sterna.config.verbatim_copies import marker_uri
 from sterna.errors import ReferenceNotFound, TableError
 from sterna.replication.replica.region import RegionContext
 
@@ -26,15 +29,14 @@ class CopiedTable:
         kind: content type.
         uri: its metadata.json on `main`.
         target: the localized one.
-        is_complete: whether all of its verbatim copies are here; None where no copy shows that, since the metadata.json
-            is this region's own.
+        is_complete: whether all of its verbatim copies are here.
     """
 
     name: str
     kind: str
     uri: str
     target: str
-    is_complete: bool | None = None
+    is_complete: bool
 
 
 def read_copied_tables(context: RegionContext, objects: Objects) -> list[CopiedTable]:
@@ -54,21 +56,34 @@ def read_copied_tables(context: RegionContext, objects: Objects) -> list[CopiedT
         head = catalog.reference(branch).hash
     except ReferenceNotFound:
         return []  # nothing is published yet
-    shown: dict[Key, CopiedTable] = {}
+    shown: dict[Key, Content] = {}
     for key, content in catalog.entries(branch, head) if head != catalog.no_ancestor() else ():
-        target = content.metadata_location or ""
-        if content.kind != NAMESPACE and mapping.metadata_version(target) is not None:
-            with suppress(TableError):  # another registry made it
-                shown[key] = CopiedTable(key_name(key), content.kind, mapping.metadata_origin(target), target)
-    copies = {key: copy for key, table in shown.items() if (copy := verbatim_uri(mapping, table.uri))}
-    sizes = objects.sizes(set(copies.values())) if copies else {}
-    absent = {key for key, copy in copies.items() if sizes[copy] is None}
-    moved = _moved_keys(context, absent)
-    return [
-        replace(table, is_complete=key not in absent if key in copies else None)
-        for key, table in shown.items()
-        if key not in moved
-    ]
+        if content.kind != NAMESPACE and mapping.metadata_version(content.metadata_location or "") is not None:
+            shown[key] = content
+    complete = complete_targets(context, objects, [str(content.metadata_location) for content in shown.values()])
+    moved = _moved_keys(context, {key for key, content in shown.items() if content.metadata_location not in complete})
+    tables = []
+    for key, content in shown.items():
+        target = str(content.metadata_location)
+        with suppress(TableError):  # another registry made it
+            if key not in moved:
+                origin = mapping.metadata_origin(target)
+                tables.append(CopiedTable(key_name(key), content.kind, origin, target, target in complete))
+    return tables
+
+
+def complete_targets(context: RegionContext, objects: Objects, targets: Collection[str]) -> set[str]:
+    """Return those of some localized metadata.json whose versions have all of their verbatim copies here.
+
+    Args:
+        objects: the stores.
+
+    Raises:
+        StoreUnreachable, StoreDenied: the region's own store can't be used.
+    """
+    markers = {target: marker for target in targets if (marker := marker_uri(context.mapping, target))}
+    sizes = objects.sizes(set(markers.values())) if markers else {}
+    return {target for target, marker in markers.items() if sizes[marker] is not None}
 
 
 def _moved_keys(context: RegionContext, keys: Collection[Key]) -> set[Key]:

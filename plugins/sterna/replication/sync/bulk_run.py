@@ -130,7 +130,7 @@ def localize_completed(
         with keep_alive(context, plan.run_id):
             with engine_or_spark(context, progress, engine) as active_engine:
                 localized = localize_files(context, run, files, active_engine, progress)
-            copy_verbatim(context, run, files, progress)
+            copy_verbatim(context, run, plan, files, progress)
             proven, _ = _prove_localized(context, plan, files, unannounced, localized)
         mark_complete(context, plan.run_id, proven)
     except SternaError as error:

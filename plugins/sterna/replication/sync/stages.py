@@ -128,7 +128,7 @@ def _complete_verbatim(context: RegionContext, options: SyncOptions, sync_plan: 
     if not context.region.verbatim_copies or options.tables or options.lane == "large":
         return
     if options.full or read_head(context.primary, context.region.replica_branch).digest != sync_plan.digest:
-        complete_verbatim(context, context.run, progress)
+        complete_verbatim(context, context.run, progress, all_tables=options.full)
         if sync_plan.idle:
             run_folder.delete_working_files(context, context.run)
 
@@ -231,7 +231,7 @@ def localize(
     with keepalive, engine_or_spark(context, progress, engine) as active_engine:
         report = localize_files(context, run, files, active_engine, progress)
         failed = [failure.table for failure in report.failed]
-        copy_verbatim(context, run, listing.exclude_tables(files, failed), progress)
+        copy_verbatim(context, run, sync_plan, listing.exclude_tables(files, failed), progress)
     report = replace(report, run_id=run_folder.run_id_from_uri(run))
     _raise_if_unpublishable(sync_plan, copied + report)
     return report

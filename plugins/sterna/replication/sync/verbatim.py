@@ -1,25 +1,27 @@
 """Writing verbatim copies of other regions' path-bearing files, of the tables that a sync brings and of all others.
 
-What a plan lists is looked up, and what is missing is written, bottom up: the metadata.json last. So the copy of a
-table's metadata.json shows that all of that version is here. Nothing waits for copies: where one can't be written, the
-table is published nevertheless, and the next sync of the table tries again.
+What a plan lists is looked up, and what is missing is written, bottom up: the metadata.json last. Then a marker says
+that all of the version is here. A plan leaves out what the version before proves. So where that one has no marker, all
+files of the new version are looked up. Nothing waits for copies: where one can't be written, the table is published
+nevertheless, without a marker, and the next sync of the table tries again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sterna.catalog.model import ICEBERG_TABLE
+from sterna.catalog.model import ICEBERG_TABLE, parse_key
 from sterna.config.mapping import extra_snapshot_id
-from sterna.config.verbatim_copies import verbatim_uri
-from sterna.errors import SizeDiffers, SternaError
+from sterna.config.verbatim_copies import marker_uri, verbatim_uri
+from sterna.errors import BrokenMetadata, SizeDiffers, SternaError
 from sterna.iceberg.manifests.fields import POSITION_DELETES
 from sterna.replication.plan.manifests import DELETED
 from sterna.replication.plan.metadata_reader import parse_avro, read_files, read_lists, read_metadata
 from sterna.replication.replica import file_list as listing
+from sterna.replication.replica.bulk_state import read_bulk_state
 from sterna.replication.replica.desired_state import retained_snapshots
 from sterna.replication.replica.file_list import (
     DELETE_MANIFEST,
@@ -32,8 +34,9 @@ from sterna.replication.replica.file_list import (
     PROVEN,
     VIEW_METADATA,
 )
+from sterna.replication.replica.model import Plan
 from sterna.replication.replica.region import Progress, RegionContext
-from sterna.replication.replica.verbatim_tables import CopiedTable, read_copied_tables
+from sterna.replication.replica.verbatim_tables import CopiedTable, complete_targets, read_copied_tables
 from sterna.storage.read_cache import read_cached
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 _MAX_CONCURRENCY = 8
 _TABLES_AT_ONCE = 100  # whose copies are looked up together
+_MARKER = b"{}\n"
 # What is written only where all that it names has its copy.
 _TOP_ROLES = (MANIFEST_LIST, METADATA, VIEW_METADATA)
 
@@ -107,8 +111,39 @@ class _Copies:
             raise SizeDiffers(f"the verbatim copy has {written} bytes, its origin {len(data)}", file=copy)
         return written
 
+    def write_tables(self, tables: Iterable[CopiedTable], files: Iterable[NamedFile] = ()) -> None:
+        """Write the copies of some files, and of all that some tables need.
 
-def copy_verbatim(context: RegionContext, run: str, files: pa.Table, progress: Progress) -> None:
+        What a table needs may be unreadable, as may the rest.
+        """
+        named = [*files]
+        for table in tables:
+            try:
+                named += _version_files(self.context, table)
+            except SternaError as error:
+                self.failed[table.name] = error
+        self.write_missing(named)
+
+    def mark(self, targets: dict[str, str]) -> None:
+        """Mark the versions of which all copies are here now, and none of the others.
+
+        Args:
+            targets: by key name, URIs of their localized metadata.json.
+
+        Raises:
+            StoreUnreachable, StoreDenied: the region's own store can't be used.
+        """
+        objects, mapping = self.context.objects, self.context.mapping
+        markers = {name: marker for name, target in targets.items() if (marker := marker_uri(mapping, target))}
+        wrong = sorted({marker for name, marker in markers.items() if name in self.failed})
+        for error in objects.delete(wrong).values() if wrong else ():
+            raise error
+        complete = sorted({*markers.values()} - {*wrong})
+        with ThreadPoolExecutor(_MAX_CONCURRENCY, thread_name_prefix="sterna-verbatim") as pool:
+            list(pool.map(lambda marker: objects.write_new(marker, _MARKER), complete))
+
+
+def copy_verbatim(context: RegionContext, run: str, plan: Plan, files: pa.Table, progress: Progress) -> None:
     """Write the verbatim copies that the tables of a plan lack, where the region keeps them.
 
     Args:
@@ -117,25 +152,48 @@ def copy_verbatim(context: RegionContext, run: str, files: pa.Table, progress: P
 
     Raises:
         StoreUnreachable, StoreDenied: the region's own store can't be used.
+        CatalogError: the catalog can't be read.
     """
     if not context.region.verbatim_copies:
         return
-    copies = _Copies(context, run)
-    rows = listing.filter_roles(files, *LOCALIZE_ORDER).select(["table", "role", "source", "size", "batch"]).to_pylist()
+    copies, columns = _Copies(context, run), ["table", "role", "source", "target", "size", "batch"]
+    rows = listing.filter_roles(files, *LOCALIZE_ORDER).select(columns).to_pylist()
+    targets = {row["table"]: row["target"] for row in rows if row["role"] in (METADATA, VIEW_METADATA)}
     # Of files that are localized already the size is the localized copy's.
-    copies.write_missing(
-        (row["table"], row["role"], row["source"], -1 if row["batch"] == PROVEN else row["size"]) for row in rows
-    )
+    named = [(row["table"], row["role"], row["source"], -1 if row["batch"] == PROVEN else row["size"]) for row in rows]
+    copies.write_tables(_unproven_tables(context, plan, targets), named)
+    copies.mark(targets)
     _report(copies, progress)
 
 
-def complete_verbatim(context: RegionContext, run: str, progress: Progress) -> None:
-    """Write the verbatim copies that any table of the replica branch lacks, where the region keeps them.
+def _unproven_tables(context: RegionContext, plan: Plan, names: Collection[str]) -> list[CopiedTable]:
+    """Return those of some tables of a plan for which a version without its marker may have proven files."""
+    actions = [action for action in plan.actions if action.key in names and action.kind == ICEBERG_TABLE]
+    catalog, earlier = context.primary, dict[str, set[str]]()
+    if plan.replica_hash and plan.replica_hash != catalog.no_ancestor():
+        keys = {action.key: parse_key(action.renamed_from or action.key) for action in actions}
+        shown = catalog.contents(context.region.replica_branch, plan.replica_hash, set(keys.values()))
+        earlier = {name: {shown[key].metadata_location or ""} for name, key in keys.items() if key in shown}
+    if (bulk_state := read_bulk_state(context.objects, context.region)) is not None:
+        for table in bulk_state.run.tables:
+            earlier.setdefault(table.key, set()).add(table.target)
+    before = {action.key: earlier.get(action.key, set()) - {"", action.target} for action in actions}
+    complete = complete_targets(context, context.objects, set[str]().union(*before.values()))
+    return [
+        CopiedTable(action.key, action.kind, action.source, action.target, False)
+        for action in actions
+        if not before[action.key] <= complete
+    ]
+
+
+def complete_verbatim(context: RegionContext, run: str, progress: Progress, *, all_tables: bool = False) -> None:
+    """Write the verbatim copies that tables of the replica branch lack, where the region keeps them.
 
     That is for versions that were published before copies were kept, or while a file's store did not answer.
 
     Args:
         run: URI of the folder of the run that the region is opened for.
+        all_tables: look up the copies of each table, whatever its marker says: a copy may be lost.
 
     Raises:
         StoreUnreachable, StoreDenied: the region's own store can't be used.
@@ -144,63 +202,92 @@ def complete_verbatim(context: RegionContext, run: str, progress: Progress) -> N
     if not context.region.verbatim_copies:
         return
     copies = _Copies(context, run)
-    incomplete = [table for table in read_copied_tables(context, context.objects) if not table.is_complete]
-    for start in range(0, len(incomplete), _TABLES_AT_ONCE):
-        files: list[NamedFile] = []
-        for table in incomplete[start : start + _TABLES_AT_ONCE]:
-            try:
-                files += _version_files(context, table)
-            except SternaError as error:
-                copies.failed[table.name] = error
-        copies.write_missing(files)
+    tables = [table for table in read_copied_tables(context, context.objects) if all_tables or not table.is_complete]
+    for start in range(0, len(tables), _TABLES_AT_ONCE):
+        part = tables[start : start + _TABLES_AT_ONCE]
+        copies.write_tables(part)
+        copies.mark({table.name: table.target for table in part})
     _report(copies, progress)
 
 
 def _version_files(context: RegionContext, table: CopiedTable) -> list[NamedFile]:
     """Return the path-bearing files of a table or view, but for those of snapshots that the replica doesn't keep.
 
+    They are read from the copies that are there. One that can't be parsed is deleted, so that it is written again.
+
     Raises:
         TableError, StoreError: one can't be read.
     """
-    from sterna.iceberg.metadata.history import prune_snapshots
-
-    name, top = table.name, (table.name, METADATA, table.uri, -1)
-    if table.kind != ICEBERG_TABLE:
-        return [top]
-    policy, metadata = context.registry.policy(name), read_metadata(context, table.uri)
-    kept = prune_snapshots(metadata, retained_snapshots(policy, metadata, extra_snapshot_id(table.target)))
-    lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in kept.snapshots if snapshot.manifest_list))
-    inline = dict.fromkeys(path for snapshot in kept.snapshots for path in snapshot.manifests)
-    manifests = {manifest.path: manifest for manifest in read_lists(context, lists)}
-    deletes = {path: manifest.length for path, manifest in manifests.items() if manifest.content}
-    return [
-        *((name, POSITION_DELETE, path, size) for path, size in _position_deletes(context, deletes)),
-        *(
-            (name, DELETE_MANIFEST if manifest.content else MANIFEST, path, manifest.length)
-            for path, manifest in manifests.items()
-        ),
-        *((name, INLINE_MANIFEST, path, -1) for path in inline),
-        *((name, MANIFEST_LIST, path, -1) for path in lists),
-        top,
-    ]
+    while True:
+        reader = _CopyReader(context)
+        try:
+            return reader.version_files(table)
+        except (BrokenMetadata, SizeDiffers) as error:
+            if error.file not in reader.origins or context.objects.delete([error.file]):
+                raise
 
 
-def _position_deletes(context: RegionContext, lengths: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield URI and bytes of each live position delete file, or Puffin, that some manifests name.
+@dataclass
+class _CopyReader:
+    """Reads what tables need, from copies where they are there.
 
     Args:
-        lengths: by URI, each manifest's length by its list.
+        origins: by URI of a copy that was read, the file that it is a copy of.
     """
-    import pyarrow.compute as pc
 
-    from sterna.iceberg.manifests.manifest import read_entries
+    context: RegionContext
+    origins: dict[str, str] = field(default_factory=dict)
 
-    for uri, data in read_files(context, lengths):
-        entries = parse_avro(context, uri, data, read_entries)
-        live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
-        deletes = live.filter(pc.equal(live.column("content"), POSITION_DELETES))
-        columns = (deletes.column(name).to_pylist() for name in ("file_path", "file_size"))
-        yield from dict(zip(*columns, strict=True)).items()
+    def version_files(self, table: CopiedTable) -> list[NamedFile]:
+        """Return the path-bearing files of a table or view; see `_version_files`."""
+        from sterna.iceberg.metadata.history import prune_snapshots
+
+        name, top = table.name, (table.name, METADATA, table.uri, -1)
+        if table.kind != ICEBERG_TABLE:
+            return [top]
+        policy = self.context.registry.policy(name)
+        metadata = read_metadata(self.context, *self._places([table.uri]))
+        kept = prune_snapshots(metadata, retained_snapshots(policy, metadata, extra_snapshot_id(table.target)))
+        lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in kept.snapshots if snapshot.manifest_list))
+        inline = dict.fromkeys(path for snapshot in kept.snapshots for path in snapshot.manifests)
+        manifests = {manifest.path: manifest for manifest in read_lists(self.context, self._places(lists))}
+        deletes = {path: manifest.length for path, manifest in manifests.items() if manifest.content}
+        return [
+            *((name, POSITION_DELETE, path, size) for path, size in self._position_deletes(deletes)),
+            *(
+                (name, DELETE_MANIFEST if manifest.content else MANIFEST, path, manifest.length)
+                for path, manifest in manifests.items()
+            ),
+            *((name, INLINE_MANIFEST, path, -1) for path in inline),
+            *((name, MANIFEST_LIST, path, -1) for path in lists),
+            top,
+        ]
+
+    def _places(self, uris: Collection[str]) -> list[str]:
+        """Return where some files are read, in their order."""
+        copies = {uri: copy for uri in uris if (copy := verbatim_uri(self.context.mapping, uri))}
+        sizes = self.context.objects.sizes(set(copies.values())) if copies else {}
+        present = {uri: copy for uri, copy in copies.items() if sizes[copy] is not None}
+        self.origins |= {copy: uri for uri, copy in present.items()}
+        return [present.get(uri, uri) for uri in uris]
+
+    def _position_deletes(self, lengths: dict[str, int]) -> Iterator[tuple[str, int]]:
+        """Yield URI and bytes of each live position delete file, or Puffin, that some manifests name.
+
+        Args:
+            lengths: by URI, each manifest's length by its list.
+        """
+        import pyarrow.compute as pc
+
+        from sterna.iceberg.manifests.manifest import read_entries
+
+        places = dict(zip(self._places(lengths), lengths.values(), strict=True))
+        for uri, data in read_files(self.context, places):
+            entries = parse_avro(self.context, uri, data, read_entries)
+            live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
+            deletes = live.filter(pc.equal(live.column("content"), POSITION_DELETES))
+            columns = (deletes.column(name).to_pylist() for name in ("file_path", "file_size"))
+            yield from dict(zip(*columns, strict=True)).items()
 
 
 def _report(copies: _Copies, progress: Progress) -> None:

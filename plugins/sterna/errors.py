@@ -546,7 +546,7 @@ class BadUpdate(RestCatalogError, exit_code=ExitCode.INPUT):
 
 
 class HomeUnavailable(RestCatalogError, remedy=Remedy.RETRY):
-    """The store of a table's home can't be used, and this region lacks a file that a commit needs."""
+    """The store of a table's home can't be used, or a file of the table isn't whole, and a commit needs it."""
 
     status = 503
     wire_type = "ServiceUnavailableException"

@@ -9,13 +9,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from sterna.config.mapping import without_digest
 from sterna.errors import (
+    BrokenMetadata,
     HomeUnavailable,
+    ObjectMissing,
+    SizeDiffers,
+    SourceGone,
+    SternaError,
     StoreDenied,
     StoreUnreachable,
 )
 from sterna.serving.rest_catalog.byte_cache import ByteCache
 from sterna.serving.rest_catalog.commit import commit_tables
+from sterna.serving.rest_catalog.parent_files import ParentFiles
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit
 from tests.support.rest_address import AddressClient, address_of, read_json
@@ -63,8 +70,9 @@ def set_comment(client: AddressClient) -> None:
 
 
 def copy(world: World, pattern: str) -> Path:
-    """The newest copy of a kind."""
-    found = (world.folder / "eu/replica/_sterna/verbatim/us-lake/orders").rglob(pattern)
+    """The newest copy of a kind, and no marker."""
+    copies = (world.folder / "eu/replica/_sterna/verbatim/us-lake/orders").rglob(pattern)
+    found = (path for path in copies if without_digest(path.name) == path.name)
     return max(found, key=lambda path: path.stat().st_mtime_ns)
 
 
@@ -121,7 +129,7 @@ DELETE: Callable[[AddressClient], None] = lambda client: client.load_table(KEY).
     [
         *(("*.metadata.json", APPEND, damage) for damage in ("short", "gone", "other bytes")),
         *(("snap-*.avro", APPEND, damage) for damage in ("short", "gone", "other bytes")),
-        *(("*-m0.avro", DELETE, damage) for damage in ("short", "gone")),
+        *(("*-m0.avro", DELETE, damage) for damage in ("short", "gone", "other bytes")),
     ],
 )
 def test_a_copy_that_is_not_whole_is_not_used(
@@ -163,6 +171,25 @@ def test_a_list_that_lost_its_rows_is_not_used(world: World, client: AddressClie
     with refusing(us(world), StoreUnreachable), pytest.raises(HomeUnavailable, match="isn't whole"):
         client.load_table(KEY).append(rows(10))
     client.load_table(KEY).append(rows(10))
+
+
+@pytest.mark.parametrize("fault", [BrokenMetadata, SizeDiffers, SourceGone, ObjectMissing])
+def test_a_file_of_the_tables_that_is_no_good_is_no_clients_fault(
+    world: World, client: AddressClient, fault: type[SternaError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a copy can be parsed, and isn't the manifest that is served."""
+    uri = f"{us(world)}lake/orders/metadata/m.avro"
+
+    def read(*_: object) -> None:
+        raise fault("another number of entries", file=uri)
+
+    monkeypatch.setattr(ParentFiles, ParentFiles.live_entries.__name__, read)
+    before = snapshots(world)
+    with pytest.raises(HomeUnavailable) as failure:
+        DELETE(client)
+    assert (failure.value.table, failure.value.file, failure.value.status) == ("ns.orders", uri, 503)
+    assert f"{world.folder}/eu/replica/_sterna/verbatim/us-lake/orders/metadata/m.avro" in failure.value.hint
+    assert snapshots(world) == before
 
 
 def test_a_version_that_is_not_here_is_said_so_and_not_a_conflict(world: World, client: AddressClient) -> None:

@@ -202,7 +202,7 @@ def _require_visible(address: Address, commit: TableCommit) -> None:
 def _read_tables(address: Address, main: MainState) -> dict[Key, MainTable | None]:
     tables: dict[Key, MainTable | None] = {}
     for key, content in main.contents.items():
-        with naming_table(key_name(key)):
+        with naming_table(address.region().mapping, key_name(key)):
             tables[key] = read_table(address.read_metadata, key, content)
     return tables
 
@@ -234,7 +234,7 @@ def _prepare(
             prepared[commit.key] = prepare_creation(context, address.reserved, commit, rights)
             continue
         shown = require_served_base(address, commit.key, table.content)
-        with naming_table(key_name(commit.key)):
+        with naming_table(context.mapping, key_name(commit.key)):
             content = prepare_commit(context, address.reserved, table, shown, commit, rights)
         if content is not None:
             prepared[commit.key] = content
@@ -284,7 +284,7 @@ def _raise_for_outage(address: Address, name: str, message: str) -> None:
         error = address.sync.failure
     else:
         return
-    with naming_table(name):
+    with naming_table(context.mapping, name):
         raise home_unavailable(context.mapping, error.file, error, message) from error
 
 

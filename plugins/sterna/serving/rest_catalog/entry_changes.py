@@ -303,7 +303,7 @@ def commit_view(
             return committed_entry(committed_entries(address, main), key)
         content = _existing(address, main, ICEBERG_VIEW, key)
         uri = content.metadata_location or ""
-        with naming_table(key_name(key)):
+        with naming_table(address.region().mapping, key_name(key)):
             metadata = address.read_metadata(uri)
         try:
             check_requirements(metadata, requirements)

@@ -13,9 +13,12 @@ from typing import TypeVar
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.verbatim_copies import verbatim_uri
 from sterna.errors import (
+    BrokenMetadata,
     CredentialError,
     HomeUnavailable,
     ObjectMissing,
+    SizeDiffers,
+    SourceGone,
     SternaError,
     StoreDenied,
     StoreUnreachable,
@@ -55,12 +58,15 @@ def read_home_file(objects: Objects, uri: str, parse: Callable[[bytes], _T]) -> 
     return parse(data)
 
 
-def read_home_files(objects: Objects, lengths: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+def read_home_files(
+    objects: Objects, lengths: Mapping[str, int], parse: Callable[[bytes, str], object]
+) -> Iterator[tuple[str, bytes]]:
     """Yield the URI and the content of each of some files, in their order, as `Objects.read_bounded` reads them.
 
     Args:
         objects: the stores.
         lengths: the bytes that each file has by what names it: a copy of another size isn't whole.
+        parse: takes the content of a copy and the file's URI; raises a `TableError` where it isn't whole.
 
     Raises:
         ObjectMissing, HomeUnavailable, StoreUnreachable, StoreDenied: as `read_home_file`.
@@ -76,7 +82,20 @@ def read_home_files(objects: Objects, lengths: Mapping[str, int]) -> Iterator[tu
             raise _with_home(objects, uri, content, damage) from content
         if isinstance(content, SternaError):
             raise content
-        yield uri, content
+        yield uri, _read_unless_whole(objects, uri, content, parse) if uri in whole else content
+
+
+def _read_unless_whole(objects: Objects, uri: str, content: bytes, parse: Callable[[bytes, str], object]) -> bytes:
+    """Return the content of a file: that of its copy where it can be parsed, else what is at its home."""
+    try:
+        parse(content, uri)
+    except TableError as error:
+        try:
+            return objects.read(uri)
+        except OUTAGES as outage:
+            damage = f"{verbatim_uri(objects.mapping, uri)}: {error.message}"
+            raise _with_home(objects, uri, outage, damage) from outage
+    return content
 
 
 def _with_home(objects: Objects, uri: str, error: SternaError, damage: str) -> SternaError:
@@ -112,16 +131,23 @@ def home_unavailable(mapping: RegionMapping, uri: str, error: SternaError, lacks
 
 
 @contextmanager
-def naming_table(name: str) -> Iterator[None]:
-    """Add a table's name to an error of its home.
+def naming_table(mapping: RegionMapping, name: str) -> Iterator[None]:
+    """Add a table's name to an error of the files that `main` and this region have of it, which is no client's fault.
 
     Args:
+        mapping: of the region.
         name: key name.
 
     Raises:
-        HomeUnavailable: with the name.
+        HomeUnavailable: such a file can't be read, or isn't whole.
     """
     try:
         yield
     except HomeUnavailable as error:
         raise HomeUnavailable(error.message, table=name, file=error.file, hint=error.hint) from error
+    except (BrokenMetadata, SizeDiffers, SourceGone, ObjectMissing) as error:
+        copy = verbatim_uri(mapping, error.file) if error.file else ""
+        lost = f"; if it is its verbatim copy that isn't whole, delete that: {copy}" if copy else ""
+        hint = f"nothing was committed; `sterna verify` compares the replica's files with main{lost}"
+        message = f"a file of the table can't be used: {error.message}"
+        raise HomeUnavailable(message, table=name, file=error.file, hint=hint) from error

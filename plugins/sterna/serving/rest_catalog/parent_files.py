@@ -203,13 +203,16 @@ class ParentFiles:
                 break
         return rows
 
+    def _parse(self, data: bytes, uri: str) -> object:
+        return read_entries(data, uri, self._mapping.region.limits)
+
     def _records(self, data: bytes, uri: str) -> ManifestRecords:
         return ManifestRecords(data, uri, self._mapping.region.limits)
 
     def _read_rows(self, rows: Iterable[ListRow]) -> Iterator[tuple[str, bytes]]:
         """Yield the URI and the content of each manifest, each once, in order."""
         lengths = {row.manifest.path: row.manifest.length for row in rows}
-        for path, data in read_home_files(self._objects, lengths):
+        for path, data in read_home_files(self._objects, lengths, self._parse):
             yield path, _require_length(data, path, lengths[path])
 
     def _require_same_file(self, main: EntryRecord, served: EntryRecord, served_uri: str) -> None:

@@ -266,7 +266,7 @@ class NoIceberg(EngineError, remedy=Remedy.STOP):
 
 
 class Busy(SternaError, remedy=Remedy.RETRY):
-    """A sync or a clean-up is at work in the region, and the other has to wait until it is over."""
+    """Others are at work, such as a sync or a clean-up in the region, and this has to wait until they are done."""
 
 
 class QueryError(SternaError):

@@ -16,6 +16,7 @@ from sterna.serving.rest_catalog.engines import ENGINES, EngineSettings, engine_
 from sterna.serving.rest_catalog.reader import open_replica_catalog
 from sterna.serving.rest_catalog.settings import region_settings
 from sterna.serving.rest_catalog.signing import open_signer
+from sterna.serving.rest_catalog.write_service import open_write_service
 from tests.support.small_world import make_world, no_secrets
 from tests.unit.config.samples import location, mapping
 
@@ -152,6 +153,17 @@ def test_what_signs_has_an_s3_store(tmp_path: Path) -> None:
     services = Services.model_validate({"catalog": {"regions": {"eu": place}}})
     with pytest.raises(UsageError, match="no S3 store"):
         open_signer(open_replica_catalog(world.context(), services), services)
+
+
+def test_a_request_waits_for_a_store_as_long_as_the_settings_say(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    place = {"location": f"file://{tmp_path}/eu/lake", "timeout": 7}
+    services = Services.model_validate({"catalog": {"regions": {"eu": place}}})
+    service = open_write_service(world.context(), open_replica_catalog(world.context(), services), services)
+    address = vars(service)["_address"]
+    assert address.region().objects.timeout == 7
+    address.renew()
+    assert address.region().objects.timeout == 7
 
 
 def test_an_engine_without_a_text_is_named() -> None:

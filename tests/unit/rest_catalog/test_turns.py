@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from sterna.errors import BadUpdate, CommitOutcomeUnknown, RequirementFailed, StaleBase
+from sterna.errors import BadUpdate, Busy, CommitOutcomeUnknown, RequirementFailed, StaleBase
 from sterna.serving.rest_catalog import turns as turns_module
 from sterna.serving.rest_catalog.turns import Turns
 from tests.support.patching import replace_functions
@@ -17,7 +17,7 @@ A, B = ("ns", "a"), ("ns", "b")
 
 
 def test_turns_come_in_the_order_of_arrival() -> None:
-    turns, order = Turns(), list[int]()
+    turns, order = Turns(max_waiting=10), list[int]()
 
     def work(number: int) -> None:
         with turns.take([A]):
@@ -48,6 +48,60 @@ def test_other_tables_dont_wait_and_two_tables_dont_block_one_another() -> None:
         pass
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(both, [[A, B], [B, A]]))
+
+
+def _wait(turns: Turns, key: tuple[str, ...], pool: ThreadPoolExecutor, snapshot_id: int) -> Future[None]:
+    """Let another commit wait at a table."""
+
+    def work() -> None:
+        with turns.take([key], frozenset({snapshot_id})):
+            pass
+
+    count = turns.waiting(key)
+    future = pool.submit(work)
+    while turns.waiting(key) == count:
+        pass
+    return future
+
+
+def test_a_few_wait_at_one_table_and_further_ones_are_refused_at_once() -> None:
+    turns = Turns(max_waiting=2)
+    with ThreadPoolExecutor(4) as pool:
+        with turns.take([A], frozenset({1})):
+            waiting = [_wait(turns, A, pool, number) for number in (2, 3)]
+            with pytest.raises(Busy, match="too many"), turns.take([A], frozenset({4})):
+                pass
+            for number in (1, 3):  # the same commit is at work, or waits: its client must not delete its files
+                with pytest.raises(CommitOutcomeUnknown), turns.take([A], frozenset({number})):
+                    pass
+            assert turns.waiting(A) == 3
+            with turns.take([B]):
+                pass
+        for future in waiting:
+            future.result()
+    assert turns.waiting(A) == 0
+
+
+def test_those_that_wait_leave_threads_for_other_tables() -> None:
+    turns = Turns(max_waiting=2, max_waiting_at_all=3)
+    with ThreadPoolExecutor(4) as pool, turns.take([A]), turns.take([B]):
+        waiting = [_wait(turns, key, pool, number) for number, key in enumerate((A, A, B))]
+        with pytest.raises(Busy), turns.take([B], frozenset({9})):
+            pass
+        with turns.take([("ns", "c")]):
+            pass
+        assert len(waiting) == 3
+
+
+def test_who_was_refused_and_comes_again_is_let_in_before_those_that_wait() -> None:
+    turns = Turns(max_waiting=1, reserved=60)
+    with ThreadPoolExecutor(4) as pool:
+        with pytest.raises(StaleBase), turns.take([A], frozenset({1})):
+            waiting = _wait(turns, A, pool, 2)
+            raise StaleBase("came too late")
+        with turns.take([A], frozenset({1})):
+            assert not waiting.done()
+        waiting.result()
 
 
 def test_who_waits_for_too_long_is_refused_and_leaves_the_queue() -> None:

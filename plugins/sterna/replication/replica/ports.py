@@ -122,15 +122,19 @@ class Ports:
         """Return the same connections with the region's own catalog in place of the primary."""
         return self._copy_with(self._own_catalog, self._own_catalog, self._objects)
 
-    def with_new_connections(self) -> Ports:
-        """Return the same with what was opened here to be opened once more; what was given stays."""
+    def with_new_connections(self, objects: Objects | None = None) -> Ports:
+        """Return the same with what was opened here to be opened once more; what was given stays.
+
+        Args:
+            objects: the stores of all locations; None: the same.
+        """
         return Ports(
             self._registry,
             self._region,
             self._secrets,
             catalog=None if self._catalog in self._opened else self._catalog,
             primary=None if self._primary in self._opened else self._primary,
-            objects=self._objects,
+            objects=self._objects if objects is None else objects,
             mapping=self.mapping,
         )
 

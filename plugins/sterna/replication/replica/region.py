@@ -68,9 +68,13 @@ class RegionContext:
         """Return this region with its own copy in place of the primary: for reads while that is down."""
         return replace(self, ports=self.ports.without_primary())
 
-    def with_new_connections(self) -> RegionContext:
-        """Return this region with its own connections to the catalog, which can be closed separately."""
-        return replace(self, ports=self.ports.with_new_connections())
+    def with_new_connections(self, objects: Objects | None = None) -> RegionContext:
+        """Return this region with its own connections to the catalog, which can be closed separately.
+
+        Args:
+            objects: the stores of all locations; None: the same.
+        """
+        return replace(self, ports=self.ports.with_new_connections(objects))
 
     def with_read_cache(self, run: str) -> RegionContext:
         """Return this region with stores that keep, below a run's folder, what they read of other regions."""

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sterna.catalog.model import Key, key_name
-from sterna.errors import BadUpdate, Forbidden, RestCatalogError, SternaError, TableError
+from sterna.errors import BadUpdate, Busy, Forbidden, RestCatalogError, SternaError, TableError
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import RequestError, unavailable
 from sterna.serving.http.json_body import ParseLimits
@@ -43,7 +43,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 # A schema of ten thousand columns, or of types nested as deep as `schemas.MAX_DEPTH` allows, with three levels each.
 _PARSE_LIMITS = ParseLimits(max_values=500_000, max_depth=320)
 _RETRY_AFTER_SECONDS = 2
-_MAX_CONCURRENCY = 32  # requests that are carried out at once; a table's come one after another
+_MAX_CONCURRENCY = 32  # requests that are carried out at once; `Turns` lets fewer wait for their table
 _MAX_WAITING = 64  # requests whose bodies wait in memory for one of those to end
 
 
@@ -241,7 +241,7 @@ async def _carry_out(limiter: CapacityLimiter, write: Callable[..., Any], *argum
     Raises:
         RestCatalogError: as the service has it.
         BadUpdate: something of the table can't be read as it is; nothing was committed.
-        RequestError: 503: a store or the catalog can't be used; nothing was committed.
+        RequestError: 503: a store or the catalog can't be used, or too many commits wait; nothing was committed.
     """
     try:
         return await to_thread.run_sync(write, *arguments, limiter=limiter)
@@ -250,7 +250,8 @@ async def _carry_out(limiter: CapacityLimiter, write: Callable[..., Any], *argum
     except TableError as error:
         raise BadUpdate(error.message, table=error.table, file=error.file) from error
     except SternaError as error:
-        message = f"nothing was committed: {type(error).__name__}"
+        reason = error.message if isinstance(error, Busy) else type(error).__name__
+        message = f"nothing was committed: {reason}"
         raise RequestError(503, message, {"Retry-After": str(_RETRY_AFTER_SECONDS)}) from error
 
 

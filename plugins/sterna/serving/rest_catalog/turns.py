@@ -7,6 +7,9 @@ A refused commit comes again: its client loads the table, and writes a list for 
 the turn stays its own for a moment, so that commits of this region don't overtake it again and again: those of other
 regions may still be first. A commit is recognized by the ids of the snapshots that it adds, which Iceberg's Java
 library and PyIceberg keep from attempt to attempt.
+
+Each commit that waits takes one of the threads that carry requests out. So a few may wait at one table, and never so
+many at all tables that none is left for others.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from sterna.catalog.model import Key, key_name
-from sterna.errors import CommitOutcomeUnknown, RequirementFailed, StaleBase
+from sterna.errors import Busy, CommitOutcomeUnknown, RequirementFailed, StaleBase
 
 SnapshotIds = frozenset[int]
 NO_SNAPSHOTS: SnapshotIds = frozenset()
@@ -99,11 +102,17 @@ class Turns:
     Args:
         timeout: seconds that one may wait for its turn.
         reserved: seconds for which a refused commit has the next turn.
+        max_waiting: how many may wait at one table.
+        max_waiting_at_all: how many may wait at all tables together.
     """
 
-    def __init__(self, timeout: float = 30.0, reserved: float = 2.0) -> None:
+    def __init__(
+        self, timeout: float = 30.0, reserved: float = 2.0, max_waiting: int = 8, max_waiting_at_all: int = 24
+    ) -> None:
         self._timeout = timeout
         self._reserved = reserved
+        self._max_waiting = max_waiting
+        self._max_waiting_at_all = max_waiting_at_all
         self._lines: dict[Key, _Line] = defaultdict(_Line)
         self._changed = threading.Condition()
 
@@ -117,8 +126,9 @@ class Turns:
             snapshot_ids: of the snapshots that the commit adds.
 
         Raises:
+            Busy: too many wait already.
             StaleBase: others were at work for too long.
-            CommitOutcomeUnknown: they were, and one of them is the same commit, sent before.
+            CommitOutcomeUnknown: the one or the other, and one of them is the same commit, sent before.
         """
         with ExitStack() as stack:
             for key in sorted(keys):  # in one order, so that no two wait for one another
@@ -151,10 +161,13 @@ class Turns:
             line = self._lines[key]
             line.waiting.append(ticket)
             try:
+                if not line.is_next(ticket) and self._is_full(line):
+                    raise self._refusal(key, ticket, Busy("too many commits to the table wait", table=key_name(key)))
                 while not line.is_next(ticket):
                     seconds = end - time.monotonic()
                     if seconds <= 0:
-                        raise self._too_long(key, ticket)
+                        late = StaleBase("other commits to the table take too long", table=key_name(key))
+                        raise self._refusal(key, ticket, late)
                     reserved = line.reserved_seconds()
                     self._changed.wait(min(seconds, reserved) if reserved else min(seconds, _POLL_SECONDS))
                 line.begin(ticket)
@@ -163,13 +176,18 @@ class Turns:
                 self._clean(key)
                 raise
 
-    def _too_long(self, key: Key, ticket: _Ticket) -> StaleBase | CommitOutcomeUnknown:
-        """Return the error of a commit that has waited for too long: a refused one's client may delete its files."""
-        line, name = self._lines[key], key_name(key)
+    def _is_full(self, line: _Line) -> bool:
+        """Return whether more commits wait than may, the one that has just come included."""
+        waiting = sum(len(other.waiting) for other in self._lines.values())
+        return len(line.waiting) > self._max_waiting or waiting > self._max_waiting_at_all
+
+    def _refusal(self, key: Key, ticket: _Ticket, error: Busy | StaleBase) -> Busy | StaleBase | CommitOutcomeUnknown:
+        """Return the error of a commit that gets no turn: a refused one's client may delete its files."""
+        line = self._lines[key]
         others = [one for one in (line.working, *line.waiting) if one is not None and one is not ticket]
         if ticket.snapshot_ids and any(one.snapshot_ids & ticket.snapshot_ids for one in others):
-            return CommitOutcomeUnknown("the same commit was sent before, and isn't done yet", table=name)
-        return StaleBase("other commits to the table take too long", table=name)
+            return CommitOutcomeUnknown("the same commit was sent before, and isn't done yet", table=key_name(key))
+        return error
 
     def _clean(self, key: Key) -> None:
         """Forget a table at which nothing is, and let the others look whether it is their turn."""

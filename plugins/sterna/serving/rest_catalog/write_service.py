@@ -187,7 +187,9 @@ def open_write_service(context: RegionContext, catalog: ReplicaCatalog, services
         catalog: the reading side, which shows what this process has changed.
         services: the services file.
     """
-    recent, region, syncing = catalog.index.recent, KeptRegion(context), KeptRegion(context.with_new_connections())
+    # A request waits for a store as long as the settings say, and a sync as long as any other.
+    recent, region = catalog.index.recent, KeptRegion(context.with_new_connections(catalog.objects))
+    syncing = KeptRegion(context.with_new_connections())
     sync = BackgroundSync(syncing, recent, renew=syncing.renew)
     location = catalog.settings.location
     address = Address(region, location, recent, sync, cache=catalog.cache)
@@ -195,7 +197,9 @@ def open_write_service(context: RegionContext, catalog: ReplicaCatalog, services
     address.inboxes = services.inbox_prefixes
     kept = [region, syncing]
     if credential_id := catalog.settings.catalog_credential_id:
-        address.writing = KeptRegion(with_catalog_credential(context, credential_id))
+        address.writing = KeptRegion(
+            with_catalog_credential(context, credential_id).with_new_connections(catalog.objects)
+        )
         kept.append(address.writing)
 
     def renew() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.errors import StoreUnreachable
+from sterna.errors import SternaError, StoreDenied, StoreUnreachable
 from sterna.maintenance.deletion import delete
 from sterna.maintenance.deletion.delete import DeletionTally, Garbage
 from sterna.maintenance.deletion.file_lists import Files, filter_by_uri, to_table
@@ -133,7 +133,7 @@ def test_what_is_reached_meanwhile_is_not_deleted():
         reached.add("df")
         return {uri: StoreUnreachable("locked", file=uri) for uri in some if uri == "b"}
 
-    garbage = Garbage(files(list("abcdefg")).parts(), reached)  # in tables of one file
+    garbage = Garbage([files(list("abcdefg")).parts()], reached)  # in tables of one file
     while garbage.has_more():
         garbage.delete_part(tally, delete)  # type: ignore[arg-type]
     assert asked == [["a", "b"], ["c"], ["e"], ["g"]]
@@ -145,7 +145,7 @@ def test_what_is_reached_meanwhile_is_not_deleted():
 
 def test_only_the_first_failures_are_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(delete, "MAX_SHOWN_FAILURES", 3)
-    tally, garbage = DeletionTally(), Garbage(files([f"{number:02}" for number in range(12)]).parts(), ReachedFiles())
+    tally, garbage = DeletionTally(), Garbage([files([f"{number:02}" for number in range(12)]).parts()], ReachedFiles())
     while garbage.has_more():
         garbage.delete_part(tally, lambda some: {uri: StoreUnreachable("locked", file=uri) for uri in some[1:]})
     assert (tally.done.files, tally.failed) == (6, 6)
@@ -163,13 +163,27 @@ def test_a_full_part_of_which_none_can_be_deleted_ends_it(stuck: str, tried: str
         asked.extend(some)
         return {uri: StoreUnreachable("locked", file=uri) for uri in some if uri in stuck}
 
-    tally, garbage = DeletionTally(), Garbage(files(list("abcde")).parts(), ReachedFiles())
+    tally, garbage = DeletionTally(), Garbage([files(list("abcde")).parts()], ReachedFiles())
     while garbage.has_more():
         garbage.delete_part(tally, delete)  # type: ignore[arg-type]
     assert ("".join(asked), bool(tally.store_error)) == (tried, stopped)
 
 
 def test_where_nothing_else_is_garbage_a_file_that_can_not_be_deleted_is_an_error():
-    tally, garbage = DeletionTally(), Garbage(files(["a"]).parts(), ReachedFiles())
+    tally, garbage = DeletionTally(), Garbage([files(["a"]).parts()], ReachedFiles())
     garbage.delete_part(tally, lambda some: {uri: StoreUnreachable("locked", file=uri) for uri in some})
     assert tally.store_error and not garbage.has_more()
+
+
+def test_a_store_that_deletes_nothing_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delete, "MAX_PART_FILES", 2)
+    groups = [files(list(names)).parts() for names in ("abc", "xyz", "pqr")]
+    tally, garbage = DeletionTally(), Garbage(groups, ReachedFiles(), are_stores=True)
+
+    def refuse(uris: Sequence[str]) -> dict[str, SternaError]:
+        return {uri: StoreDenied("says no", file=uri) for uri in uris if uri.endswith(("x", "y", "z"))}
+
+    while garbage.has_more():
+        garbage.delete_part(tally, refuse)
+    assert (tally.done.files, tally.failed) == (6, 2)
+    assert isinstance(tally.store_error, StoreDenied)

@@ -20,7 +20,7 @@ from sterna.maintenance.tables.results import SweepReport
 from sterna.replication.failover import certain_term
 from sterna.storage.objects import Objects
 from tests.support.gc import after
-from tests.support.small_world import World, make_world, run, with_registry
+from tests.support.small_world import World, make_world, refusing, run, with_registry
 
 
 @pytest.fixture
@@ -236,3 +236,19 @@ def test_records_that_no_later_sweep_asks_for_are_forgotten(world: World) -> Non
     folder = world.folder / "us" / "replica" / "_sterna" / "sweep"
     assert len(list(folder.glob("*.parquet"))) == 2, "the one that the last sweep went by, and its own"
     assert all(json.loads(path.read_text())["region"] == "us" for path in folder.glob("*.json"))
+
+
+def test_a_store_that_cant_be_used_keeps_no_other_from_being_swept(world: World) -> None:
+    second = world.folder / "us" / "second"
+    second.mkdir()
+    place = {"id": "us-second", "prefix": f"file://{second}", "region": "us", "remote": {"type": "local"}}
+    locations = [*world.registry.model_dump(mode="json")["locations"], {**place, "sweep": True}]
+    several = with_registry(world, locations=locations)
+    swept(several, after(hours=2))
+    with refusing(f"file://{second}", StoreDenied):
+        report = swept(several)
+    assert (report.deleted.files, report.failed) == (1, 1)
+    assert (report.failures[0].file, "says no" in report.failures[0].message) == (f"file://{second}", True)
+    listings = refusing(f"file://{world.folder}/us/", StoreDenied, "*/us/*[ed]")  # of folders, and no metadata
+    with listings, pytest.raises(StoreDenied):
+        swept(several)

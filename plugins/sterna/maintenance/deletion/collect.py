@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Protocol, TypeVar
 
 from sterna.codec import Record
@@ -52,6 +51,7 @@ class Scope(Protocol[L, R]):
         folder: with the records of its passes.
         record: of its reports.
         reached: what is needed; it only grows.
+        are_stores: what is selected as garbage is by store.
     """
 
     context: RegionContext
@@ -59,6 +59,7 @@ class Scope(Protocol[L, R]):
     folder: str
     record: Record[R]
     reached: ReachedFiles
+    are_stores: bool
 
     def list_files(self) -> L:
         """Reach what is needed, then list everything."""
@@ -105,7 +106,8 @@ def collect(scope: Scope[L, R], *, delete: bool, progress: Callable[[str], None]
     report = scope.build_report(listing, sum((files.amount for files in selected), Amount()))
     remaining, tally = listing.unreachable, DeletionTally()
     if delete:
-        _delete(scope, Garbage(chain(*(files.parts() for files in selected)), scope.reached), tally, progress)
+        garbage = Garbage([files.parts() for files in selected], scope.reached, are_stores=scope.are_stores)
+        _delete(scope, garbage, tally, progress)
         report = replace(report, deleted=tally.done, failed=tally.failed, failures=tally.failures)
         report = scope.complete_report(report, tally)
         remaining = tally.remaining(remaining, scope.reached)

@@ -1,10 +1,11 @@
-"""Deletion in parts. Files that can't be deleted are reported; a store that deletes nothing ends it."""
+"""Deletion in parts. Files that can't be deleted are reported; a store that deletes nothing ends it there."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from sterna.errors import SternaError
@@ -58,12 +59,18 @@ class Garbage:
     """What is to be deleted still.
 
     Args:
-        parts: the files, in the order in which they go.
+        groups: the files, in the order in which they go.
         reached: what is needed; it may grow, and then these files stay.
+        are_stores: each group is in a store of its own: where one deletes nothing, the others still do.
     """
 
-    def __init__(self, parts: Iterable[pa.Table], reached: ReachedFiles) -> None:
-        self._parts = _full_parts(parts)
+    def __init__(
+        self, groups: Iterable[Iterable[pa.Table]], reached: ReachedFiles, *, are_stores: bool = False
+    ) -> None:
+        parts = groups if are_stores else [chain.from_iterable(groups)]
+        self._groups = deque(_full_parts(group) for group in parts)
+        self._group: Iterator[pa.Table] | None = None  # that the last part was of
+        self._done_before = 0  # how many files were deleted before that
         self._reached = reached
         self._next: pa.Table | None = None
 
@@ -74,9 +81,11 @@ class Garbage:
                 (self._next,) = exclude_reached([self._next], self._reached)
                 if self._next.num_rows:
                     return True
-            self._next = next(self._parts, None)
-            if self._next is None:
+            if not self._groups:
                 return False
+            self._next = next(self._groups[0], None)
+            if self._next is None:
+                self._groups.popleft()
 
     def delete_part(self, tally: DeletionTally, delete: Callable[[Sequence[str]], dict[str, SternaError]]) -> None:
         """Delete the first part of it.
@@ -84,7 +93,7 @@ class Garbage:
         Args:
             tally: records what was deleted, and what wasn't.
             delete: returns the error of each file that may still exist. Where every file of a full part failed, or
-                every file so far, the rest is not tried, and the tally has a `store_error`.
+                every file of a store so far, the rest there is not tried, and the tally has a `store_error`.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -93,13 +102,18 @@ class Garbage:
             return
         part, self._next = self._next, None
         assert part is not None
+        group = self._groups[0]
+        if group is not self._group:
+            self._group, self._done_before = group, tally.done.files
         failures = delete(part.column("uri").to_pylist())
         tally.failed += len(failures)
         shown = [NotDeleted(uri, str(error)) for uri, error in islice(failures.items(), MAX_SHOWN_FAILURES)]
         tally.failures = (*tally.failures, *shown)[:MAX_SHOWN_FAILURES]
-        if len(failures) == part.num_rows and (part.num_rows == MAX_PART_FILES or not tally.done.files):
-            tally.store_error = next(iter(failures.values()))
-            self._parts = iter(())
+        if len(failures) == part.num_rows and (
+            part.num_rows == MAX_PART_FILES or tally.done.files == self._done_before
+        ):
+            tally.store_error = tally.store_error or next(iter(failures.values()))
+            self._groups.popleft()
             return
         failed = pc.is_in(part.column("uri"), pa.array(list(failures), pa.string()))
         tally.deleted.add(part.filter(pc.invert(failed)))

@@ -58,6 +58,7 @@ class ReplicaScope:
     progress: Callable[[str], None]
     reached: ReachedFiles = field(default_factory=ReachedFiles)
     record = GC_REPORT
+    are_stores = False
     _fruitless: int = 0
 
     def __post_init__(self) -> None:

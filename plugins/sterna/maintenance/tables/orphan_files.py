@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from sterna.config.orphan_removal import SweptFolder, may_sweep, swept_folders
 from sterna.config.registry.model import canonical_prefix, is_inside
 from sterna.config.sections.maintenance import Maintenance
-from sterna.errors import TableError, UpkeepBlocked, UsageError
+from sterna.errors import (
+    CredentialError,
+    SternaError,
+    StoreDenied,
+    StoreUnreachable,
+    TableError,
+    UpkeepBlocked,
+    UsageError,
+)
 from sterna.maintenance.deletion.collect import Listing, collect
 from sterna.maintenance.deletion.delete import DeletionTally, Garbage
 from sterna.maintenance.deletion.file_lists import (
     Files,
+    ListedObject,
     filter_reached,
     split_chunks,
     sum_amount,
     to_table,
 )
-from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, validate_grace
+from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, NotDeleted, validate_grace
 from sterna.maintenance.deletion.passes import Pass, modified_until, read_passes, unreachable_in_all
 from sterna.maintenance.deletion.references import ReferencePoller
 from sterna.maintenance.tables.facts import RetentionInputs
@@ -113,47 +122,69 @@ class MainScope:
     dry_run: bool
     passes: Sequence[Pass] = ()
     record = SWEEP_REPORT
+    are_stores = True
 
     def __post_init__(self) -> None:
         self.folder, self.reached = sweep_folder(self.context), self.referenced.files
         self._near_roots = self.referenced.near_roots
         self._swept_folders = swept_folders(self.context.mapping, self._near_roots)
+        self._unlisted: dict[str, SternaError] = {}
 
     def list_files(self) -> Listing:
         """Reach what must be retained, and list this region's swept folders.
 
+        A folder whose store can't be used is left out: the others are swept nevertheless.
+
         Raises:
             UpkeepBlocked: a needed file can't be read.
+            StoreUnreachable, StoreDenied, CredentialError: none of the stores can be used.
         """
         self.referenced.add_retained(self.retention)
         objects = strange = ZERO_AMOUNT
         unreachable = Files()
         for folder in self._swept_folders:
-            folder_filter = _FolderFilter(self.context, folder, self.excluded_prefixes, self._near_roots)
-            for chunk in split_chunks(self.context.objects.list(folder.uri)):
-                owned = [item for item in chunk if folder_filter.contains(item[0])]
-                files = [item for item in owned if item[0].endswith(_TABLE_FILE_SUFFIXES)]
-                objects += sum_amount(owned)
-                strange += sum_amount(owned) - sum_amount(files)
-                unreachable.add(to_table(filter_reached(files, self.reached, wanted=False)))
+            try:
+                for owned in self._owned_files(folder):
+                    files = [item for item in owned if item[0].endswith(_TABLE_FILE_SUFFIXES)]
+                    objects += sum_amount(owned)
+                    strange += sum_amount(owned) - sum_amount(files)
+                    unreachable.add(to_table(filter_reached(files, self.reached, wanted=False)))
+            except (StoreUnreachable, StoreDenied, CredentialError) as error:
+                self._unlisted[folder.uri] = error
+        if len(self._unlisted) == len(self._swept_folders):
+            raise next(iter(self._unlisted.values()))
         return Listing(objects, strange, unreachable)
+
+    def _owned_files(self, folder: SweptFolder) -> Iterator[list[ListedObject]]:
+        """Yield the objects in a folder that belong to it, a chunk at a time."""
+        folder_filter = _FolderFilter(self.context, folder, self.excluded_prefixes, self._near_roots)
+        for chunk in split_chunks(self.context.objects.list(folder.uri)):
+            yield [item for item in chunk if folder_filter.contains(item[0])]
 
     def catch_up(self) -> None:
         """Reach what references show meanwhile."""
         self._polled = time.monotonic()  # before: what is committed while new metadata is read isn't seen
         self.referenced.add_references(self.references.poll())
 
-    def select_garbage(self, listing: Listing) -> tuple[Files]:
-        """Return the files that are old enough, and that every pass since one that is found unreachable."""
+    def select_garbage(self, listing: Listing) -> tuple[Files, ...]:
+        """Return the files that are old enough, and that every pass since one that is found unreachable, by store."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         limit = self.inputs.now - timedelta(seconds=self.settings.grace)
         self.passes = read_passes(self.context, self.folder, limit)
         old = Files(modified_until(part, limit) for part in listing.unreachable.parts())
         self._garbage = unreachable_in_all(old, self.passes)
-        return (self._garbage,)
+        by_store: dict[str, Files] = defaultdict(Files)
+        for part in self._garbage.parts():
+            stores = pa.array([self.context.mapping.locate(uri).location.id for uri in part.column("uri").to_pylist()])
+            for store in stores.unique().to_pylist():
+                by_store[store].add(part.filter(pc.equal(stores, store)))
+        return tuple(by_store.values())
 
     def build_report(self, listing: Listing, garbage: Amount) -> SweepReport:
         """Return the report of what was found, before anything is deleted."""
-        return SweepReport(
+        report = SweepReport(
             region=self.context.region.name,
             pass_id=self.pass_id,
             dry_run=self.dry_run,
@@ -167,10 +198,15 @@ class MainScope:
             garbage=garbage,
             folders=_largest_folders(self._swept_folders, self._garbage if garbage.files else listing.unreachable),
         )
+        return self._with_unlisted(report)
 
     def complete_report(self, report: SweepReport, tally: DeletionTally) -> SweepReport:
-        """Return it as it is: a deletion changes nothing of a sweep's own."""
-        return report
+        """Return it with the folders that could not be listed, once more: what was deleted took their place."""
+        return self._with_unlisted(report)
+
+    def _with_unlisted(self, report: SweepReport) -> SweepReport:
+        unlisted = tuple(NotDeleted(uri, str(error)) for uri, error in self._unlisted.items())
+        return replace(report, failed=report.failed + len(unlisted), failures=(*unlisted, *report.failures))
 
     def prepare(self) -> None:
         """Require that the primary is the same.
@@ -185,7 +221,14 @@ class MainScope:
         """Delete a part, within the time for which a poll of all references counts."""
         lease = self._polled + _LEASE_SECONDS
         sweep_files = partial(self.context.objects.sweep, near_roots=self._near_roots)
-        garbage.delete_part(tally, lambda uris: sweep_files(uris, may_continue=lambda: time.monotonic() < lease))
+
+        def delete_files(uris: Sequence[str]) -> dict[str, SternaError]:
+            try:
+                return sweep_files(uris, may_continue=lambda: time.monotonic() < lease)
+            except CredentialError as error:  # of their store
+                return dict.fromkeys(uris, error)
+
+        garbage.delete_part(tally, delete_files)
 
 
 def _require_swept_folders(context: RegionContext, near_roots: Collection[str]) -> None:

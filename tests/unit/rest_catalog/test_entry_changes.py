@@ -94,6 +94,19 @@ def creation(staged: dict[str, Any], key: Key = NEW) -> TableCommit:
     return TableCommit(key, [{"type": "assert-create"}], updates)
 
 
+@pytest.mark.parametrize("namespace", [("near",), ("ns", "near"), ("near", "near")])
+def test_a_namespace_with_the_name_of_the_writers_folder_has_tables(
+    world: World, address: Address, namespace: Key
+) -> None:
+    for depth in range(1, len(namespace) + 1):
+        if namespace[:depth] != ("ns",):
+            changes.create_namespace(address, namespace[:depth], {})
+    address.earlier_roots = [f"{address.near_root}/ns"]
+    changes.create_table(address, namespace, request())
+    location = main_json(world, (*namespace, "new"))["location"]
+    assert location.startswith(f"{address.near_root}/{'/'.join(namespace).replace('near', 'near_')}/new-")
+
+
 def test_a_table_is_made_here_and_written_to(world: World, address: Address) -> None:
     entry = changes.create_table(address, ("ns",), request(properties={"a": "1", "gc.enabled": "true"}))
     document = main_json(world, NEW)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sterna.errors import StoreUnreachable
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.follow import FollowerLimits
+from sterna.runtime.retry_delay import RetryDelay
 from sterna.serving.rest_catalog import background_sync
+from sterna.serving.rest_catalog.background_sync import BackgroundSync
+from sterna.serving.rest_catalog.recent_changes import RecentChanges
 from tests.support.rest_address import address_of
 from tests.support.small_world import make_world, run
+
+KEY = ("ns", "orders")
 
 
 def test_a_thread_that_cant_start_doesnt_end_all_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +41,52 @@ def test_a_thread_that_cant_start_doesnt_end_all_syncs(tmp_path: Path, monkeypat
     before = world.replica()["ns.orders"]
     assert sync.wait(sync.request(), 60)
     assert world.replica()["ns.orders"] != before
+
+
+def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("reason", ["it failed", "it is left to others", "the copy lags", "it failed unexpectedly"])
+def test_a_table_that_others_bring_back_is_shown_without_another_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    world = make_world(tmp_path)
+    world.commit(orders=world.write("orders"))
+    run(world)
+    context, recent = world.context(), RecentChanges()
+    faults = {"it failed": [StoreUnreachable("no answer")], "it failed unexpectedly": [ValueError()]}.get(reason, [])
+    lags = [reason == "the copy lags"]
+    monkeypatch.setattr(background_sync, "is_served", lambda *_: not lags[0])
+
+    def region() -> RegionContext:
+        if faults:
+            raise faults[0]
+        return context
+
+    none_here = FollowerLimits(max_bytes=0) if reason == "it is left to others" else FollowerLimits()
+    sync = BackgroundSync(region, recent, none_here, retry_delay=RetryDelay(0.01, 0.02))
+    world.commit(orders=None)
+    recent.record({KEY: (world.replica()["ns.orders"], None)})
+    if reason == "it is left to others":
+        world.commit(orders=world.write("orders"), other=world.write("other"))
+    assert sync.wait(sync.request(), 60)
+    assert not recent.is_empty
+    faults.clear()
+    lags[0] = False
+    run(world)
+    until(lambda: recent.is_empty)
+
+
+def test_without_pending_changes_nothing_is_tried_again() -> None:
+    calls: list[int] = []
+
+    def region() -> RegionContext:
+        calls.append(1)
+        raise StoreUnreachable("no answer")
+
+    sync = BackgroundSync(region, RecentChanges(), retry_delay=RetryDelay(0.001, 0.001))
+    assert sync.wait(sync.request(), 60)
+    assert sync.wait(sync.request(), 60)
+    assert len(calls) == 2

@@ -90,7 +90,7 @@ def wait_until_served(context: RegionContext, replica_hash: str, progress: Progr
     Steps that follow a sync, such as verify and the announcement of fresh tables, then see what it published.
     """
     deadline = time.monotonic() + MAX_SERVED_WAIT_SECONDS
-    while not context.ports.reads_primary and not _is_served(context, replica_hash):
+    while not is_served(context, replica_hash):
         if time.monotonic() > deadline:
             progress(
                 f"{context.region.name}'s own copy of the catalog does not serve {replica_hash[:12]} yet: see sterna "
@@ -100,7 +100,14 @@ def wait_until_served(context: RegionContext, replica_hash: str, progress: Progr
         time.sleep(_POLL_SECONDS)
 
 
-def _is_served(context: RegionContext, replica_hash: str) -> bool:
+def is_served(context: RegionContext, replica_hash: str) -> bool:
+    """Return whether the region's own copy of the catalog shows a commit of the replica branch by now.
+
+    Raises:
+        CatalogError: that copy can't be read.
+    """
+    if context.ports.reads_primary:
+        return True
     try:
         history = context.catalog.history(context.region.replica_branch, operations=False)
         return any(commit.hash == replica_hash for commit in islice(history, _MAX_COMMITS))

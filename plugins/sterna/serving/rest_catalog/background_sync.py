@@ -1,6 +1,10 @@
 """A small sync after each change, in the background: one at a time, and one more where others asked meanwhile.
 
 What is large is left to the region's DAG or follower, and two syncs are kept apart by compare-and-swap, as always.
+
+What this process has changed is shown until a sync has ended that saw it, and the region's own copy of the catalog
+shows what that sync published. A sync that failed, or was left to others, is tried again until then: others may have
+changed the same table meanwhile, and clients here would never see it.
 """
 
 from __future__ import annotations
@@ -14,15 +18,19 @@ from sterna.catalog.model import parse_key
 from sterna.concurrency.background import run_in_background
 from sterna.errors import SternaError
 from sterna.replication.execution.spark_executor import engine_or_spark
+from sterna.replication.replica.catalog_copy import is_served
 from sterna.replication.replica.model import Report
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.sync import stages
 from sterna.replication.sync.follow import SMALL_SYNC, FollowerLimits
 from sterna.replication.sync.run import execute_plan
+from sterna.runtime.retry_delay import RetryDelay
 from sterna.serving.rest_catalog.recent_changes import RecentChanges
 
 log = logging.getLogger(__name__)
 _MAX_PLANS = 100  # a plan that was overtaken is made again
+RETRY_DELAY = RetryDelay(2.0, 120.0)
+"""Between two tries of a sync, while changes of this process aren't shown by the replica branch."""
 
 
 class BackgroundSync:
@@ -33,6 +41,7 @@ class BackgroundSync:
         recent: what this process has changed: shown until a sync is done.
         limits: the largest sync that is done here.
         renew: called after a failure: has `region` look up again which catalog takes commits.
+        retry_delay: before a sync is tried again; None: only the next request does that.
     """
 
     def __init__(
@@ -41,11 +50,13 @@ class BackgroundSync:
         recent: RecentChanges,
         limits: FollowerLimits = FollowerLimits(),  # noqa: B008
         renew: Callable[[], None] = lambda: None,
+        retry_delay: RetryDelay | None = None,
     ) -> None:
         self._region = region
         self._recent = recent
         self._limits = limits
         self._renew = renew
+        self._retry_delay = retry_delay
         self._changed = threading.Condition()
         self._requested = self._done = 0
         self._running = False
@@ -59,6 +70,7 @@ class BackgroundSync:
             if not self._running:
                 run_in_background(self._run, "sterna-catalog-sync")
                 self._running = True  # only once the thread has begun; it waits for this lock
+            self._changed.notify_all()  # it may wait before it tries again
             return self._requested
 
     def wait(self, number: int, seconds: float) -> bool:
@@ -67,26 +79,45 @@ class BackgroundSync:
             return self._changed.wait_for(lambda: self._done >= number, timeout=seconds)
 
     def _run(self) -> None:
+        tries = 0
         while True:
             with self._changed:
                 number = self._requested
-            started = time.monotonic()
-            failure: SternaError | None = None
-            try:
-                self._sync()
-            except SternaError as error:
-                failure = error
-                log.warning("a sync after a commit failed: %s: %s", type(error).__name__, error)
-                self._renew()
-            except Exception:
-                log.exception("a sync after a commit failed unexpectedly")
-            log.debug("a sync after a commit took %.2f s", time.monotonic() - started)
+            failure = self._try_sync()
             with self._changed:
                 self._done, self.failure = number, failure
                 self._changed.notify_all()
-                if self._requested == number:
+                tries = tries + 1 if self._requested == number else 0
+                if tries and not self._wait_to_retry(number, tries):
                     self._running = False
                     return
+
+    def _wait_to_retry(self, number: int, tries: int) -> bool:
+        """Wait before the same sync is tried again, or another one is requested; return False where neither is.
+
+        Args:
+            number: of the newest request.
+            tries: how many times it was tried.
+        """
+        if self._retry_delay is None or self._recent.is_empty:
+            return False
+        self._changed.wait_for(lambda: self._requested != number, timeout=self._retry_delay.draw(tries))
+        return True
+
+    def _try_sync(self) -> SternaError | None:
+        """Sync, and return why that failed; None where it didn't."""
+        started = time.monotonic()
+        failure: SternaError | None = None
+        try:
+            self._sync()
+        except SternaError as error:
+            failure = error
+            log.warning("a sync after a commit failed: %s: %s", type(error).__name__, error)
+            self._renew()
+        except Exception:
+            log.exception("a sync after a commit failed unexpectedly")
+        log.debug("a sync after a commit took %.2f s", time.monotonic() - started)
+        return failure
 
     def _sync(self) -> None:
         count = self._recent.count
@@ -102,6 +133,8 @@ class BackgroundSync:
             if report is None:
                 return  # left to others: what was changed here is shown until they have published it
             if not report.more and report.outcome != "superseded":
+                if report.replica_hash and not is_served(context, report.replica_hash):
+                    return  # readers here would see what was before
                 held = {parse_key(held_key.key) for held_key in (*report.held, *report.transit)}
                 self._recent.discard_until(count, held)
                 return

@@ -19,7 +19,7 @@ from sterna.config.sections.model import Services
 from sterna.errors import BadUpdate, CommitOutcomeUnknown, SternaError
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import entry_changes
-from sterna.serving.rest_catalog.background_sync import BackgroundSync
+from sterna.serving.rest_catalog.background_sync import RETRY_DELAY, BackgroundSync
 from sterna.serving.rest_catalog.commit import Address, commit_tables, committed_entry
 from sterna.serving.rest_catalog.kept_region import KeptRegion
 from sterna.serving.rest_catalog.metadata_draft import normalized_update
@@ -190,7 +190,7 @@ def open_write_service(context: RegionContext, catalog: ReplicaCatalog, services
     # A request waits for a store as long as the settings say, and a sync as long as any other.
     recent, region = catalog.index.recent, KeptRegion(context.with_new_connections(catalog.objects))
     syncing = KeptRegion(context.with_new_connections())
-    sync = BackgroundSync(syncing, recent, renew=syncing.renew)
+    sync = BackgroundSync(syncing, recent, renew=syncing.renew, retry_delay=RETRY_DELAY)
     location = catalog.settings.location
     address = Address(region, location, recent, sync, cache=catalog.cache)
     address.earlier_roots = [root for root in near_roots(context.mapping, services) if root != location]

@@ -160,11 +160,13 @@ def check_views(task: StepOperator, services: Services) -> Outcome:
 
 
 def collect_garbage(task: StepOperator, services: Services) -> Outcome:
-    """Delete what no kept head of the replica branch reaches; alarm where that failed for a file."""
+    """Delete what no kept head of the replica branch reaches; alarm where that failed for a file, or where maintenance
+    keeps less than the clean-up does."""
     from sterna.maintenance.gc.run import run_gc
     from sterna.text.gc import collected_text
 
-    options = replace(parse_gc_options(task.options), excluded_regions=services.retired_regions)
+    options = parse_gc_options(task.options)
+    options = replace(options, excluded_regions=services.retired_regions, keep_heads=services.keep_heads)
     with task.stopped_by(_end_gc):
         collected = run_gc(task.open(), options, task.log_progress)
     task.log_text(collected_text(collected, evict=options.evict))
@@ -178,7 +180,8 @@ def collect_garbage(task: StepOperator, services: Services) -> Outcome:
         "deleted_files": collected.deleted.files,
         "deleted_bytes": collected.deleted.bytes,
     }
-    return Outcome(counts, alarms=_undeleted_lines(collected.failed, "clean-up"))
+    short = [options.short_retention] if options.short_retention else []
+    return Outcome(counts, alarms=[*short, *_undeleted_lines(collected.failed, "clean-up")])
 
 
 def _end_gc() -> None:

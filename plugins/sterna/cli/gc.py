@@ -53,13 +53,15 @@ def gc(
     from sterna.maintenance.gc.run import run_gc
     from sterna.text.gc import collected_text
 
+    services_config = read_services(services)
     options = GcOptions(
         keep=parse_duration("--keep", keep),
         grace=parse_duration("--grace", grace),
         delete=should_apply(yes, dry_run),
         evict=evict,
         max_wait_seconds=parse_duration("--wait", wait).total_seconds(),
-        excluded_regions=read_services(services).retired_regions,
+        excluded_regions=services_config.retired_regions,
+        keep_heads=services_config.keep_heads,
     )
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("gc") as progress:

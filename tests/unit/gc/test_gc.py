@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from sterna.config.sections.model import Services
 from sterna.errors import EngineError, ReplicaBroken, StoreUnreachable, UsageError
 from sterna.maintenance.deletion import file_lists as cleaning_files
+from sterna.maintenance.gc.model import GcOptions
+from sterna.maintenance.gc.run import run_gc
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.feature_position import read_feature_view_position, write_feature_view_position
 from sterna.replication.replica.head import read_head
@@ -414,3 +417,18 @@ def test_a_large_lane_at_work_is_not_waited_for(world: World):
     sync(world.context(), SyncOptions(lane="small"), quiet, engine=here)
     assert stages.plan(world.context(), SyncOptions(lane="large"), quiet).batches
     assert clean(world, much_later()).in_flight == ()
+
+
+@pytest.mark.parametrize(("keep_heads", "is_short"), [("7d", True), ("14d", False), ("30d", False), (None, False)])
+def test_a_clean_up_warns_where_maintenance_keeps_less_than_its_heads_need(
+    world: World, keep_heads: str | None, is_short: bool
+) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    maintenance = {"tables": [{"match": ["**"]}], "keep_heads": keep_heads} if keep_heads else None
+    services = Services.model_validate({"maintenance": maintenance} if maintenance else {})
+    options, lines = GcOptions(keep=timedelta(days=14), keep_heads=services.keep_heads), list[str]()
+    run_gc(world.context(), options, lines.append)
+    warnings = [line for line in lines if line.startswith("warning: ")]
+    assert bool(warnings) == is_short == bool(options.short_retention)
+    assert all("maintenance.keep_heads" in line and "7 days" in line for line in warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -75,6 +76,11 @@ class Services(StrictModel):
     def retired_regions(self) -> tuple[str, ...]:
         """The regions that `maintenance.gone` names."""
         return tuple(self.maintenance.gone) if self.maintenance else ()
+
+    @property
+    def keep_heads(self) -> timedelta | None:
+        """For how long maintenance keeps what heads of replicas show; None where there is no maintenance."""
+        return timedelta(seconds=self.maintenance.keep_heads) if self.maintenance else None
 
     @property
     def inbox_prefixes(self) -> list[str]:

@@ -19,6 +19,8 @@ class GcOptions:
         evict: files of tables that the registry refuses go at once, without regard to `keep` and `grace`.
         max_wait_seconds: seconds to wait for a sync that is between its plan and its publication.
         excluded_regions: names of regions that are not waited for while they are silent (`maintenance.gone`).
+        keep_heads: for how long maintenance of `main` keeps what heads of replicas show (`maintenance.keep_heads`);
+            None: it isn't configured.
 
     Raises:
         UsageError: a grace that no run or query could rely on.
@@ -30,9 +32,21 @@ class GcOptions:
     evict: bool = False
     max_wait_seconds: float = 600.0
     excluded_regions: tuple[str, ...] = ()
+    keep_heads: timedelta | None = None
 
     def __post_init__(self) -> None:
         validate_grace(self.grace)
+
+    @property
+    def short_retention(self) -> str:
+        """Why kept heads won't stay readable, for people; "" where they do."""
+        if self.keep_heads is None or self.keep_heads >= self.keep:
+            return ""
+        return (
+            f"heads are kept for {self.keep}, and maintenance.keep_heads of the services file is {self.keep_heads}: "
+            "expiry and sweeps of any region delete writers' files that older heads still name; "
+            "set keep_heads to the longest --keep of any region's gc"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

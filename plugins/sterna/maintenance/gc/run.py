@@ -41,6 +41,8 @@ def run_gc(
         CatalogError, StoreError: something doesn't answer; a later run continues.
         EngineError: the local disk is too full for the list of reachable files; a later run continues.
     """
+    if options.short_retention:
+        progress(f"warning: {options.short_retention}")
     now = now or datetime.now(UTC)
     pass_id = new_id(now, GC_ID_PREFIX)
     term = require_certain_term(context, options.excluded_regions)

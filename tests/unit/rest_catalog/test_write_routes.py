@@ -8,10 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from sterna.errors import CatalogStateUnknown, CatalogUnreachable, StoreUnreachable
+from sterna.errors import Busy, CatalogStateUnknown, CatalogUnreachable, StoreUnreachable
 from sterna.serving.rest_catalog import commit
 from sterna.serving.rest_catalog.reader import ReplicaCatalog
 from sterna.serving.rest_catalog.swap import swap_on_main
+from sterna.serving.rest_catalog.turns import Turns
 from sterna.serving.rest_catalog.write_service import with_catalog_credential
 from tests.support.rest_address import read_json
 from tests.support.small_world import World, run
@@ -215,6 +216,19 @@ def test_what_fails_after_the_swap_is_no_503(
     monkeypatch.setattr(ReplicaCatalog, "read_table", fail)
     refused(address.post(TABLE, json=PROPERTIES), 500, "CommitStateUnknownException")
     assert main_metadata(world)["properties"]["a"] == "1"
+
+
+def test_a_commit_that_gets_no_place_in_the_line_is_told_when_to_come_again(
+    world: World, address: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Busy("too many commits to the table wait", table="ns.orders")
+
+    monkeypatch.setattr(Turns, "take", refuse)
+    response = address.post(TABLE, json=PROPERTIES)
+    refused(response, 503, "ServiceUnavailableException")
+    assert response.headers["Retry-After"] == "2"
+    assert "too many commits to the table wait" in response.json()["error"]["message"]
 
 
 def test_a_key_that_is_always_the_same_loses_no_commit(world: World, address: httpx.Client) -> None:

@@ -1,7 +1,8 @@
 """Writes the reference that follows from the code: `python -m tests.reference`, after a change of what it lists.
 
-`docs/errors.md` is made as a whole. Of other pages it is what stands between `<!-- made from the code: … -->` and
-`<!-- end -->`: the tables of settings, from the models' fields and docstrings (`tests/support/settings.py`).
+`docs/errors.md` and `docs/commands.md` are made as a whole. Of other pages it is what stands between
+`<!-- made from the code: … -->` and `<!-- end -->`: the tables of settings, from the models' fields and docstrings
+(`tests/support/settings.py`).
 
 `tests/unit/test_reference.py` holds them.
 """
@@ -14,10 +15,12 @@ from pathlib import Path
 from textwrap import indent
 
 from sterna.errors import ExitCode, SternaError
+from tests.support.commands import commands_page
 from tests.support.settings import SETTINGS, TARGET_KINDS, settings_table, store_types_table, summary
 
 ROOT = Path(__file__).parents[1]
 ERRORS_PAGE = ROOT / "docs" / "errors.md"
+COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 PAGES = tuple(ROOT / "docs" / name for name in ("registry.md", "services.md", "rest-catalog.md"))
 _BLOCK = re.compile(r"((?P<indent> *)<!-- made from the code: ([^\n]+) -->)\n.*?( *<!-- end -->)", re.DOTALL)
 _CLAUSE_END = re.compile(r"[;:] |\.?(?:\n|$)")
@@ -91,6 +94,7 @@ def updated(page: str) -> str:
 def main() -> None:
     """Write all pages."""
     ERRORS_PAGE.write_text(errors_page())
+    COMMANDS_PAGE.write_text(commands_page())
     for path in PAGES:
         path.write_text(updated(path.read_text()))
 

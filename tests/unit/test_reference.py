@@ -1,4 +1,4 @@
-"""Reference pages are what the code says, and README lists every exit code as the code does."""
+"""Reference pages are what the code says, and the help of the command line lists every exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from sterna.cli.main import EPILOG
 from sterna.errors import ExitCode, Remedy, SternaError
-from tests.reference import ERRORS_PAGE, PAGES, ROOT, blocks, errors_page, exit_code_rows, tree_lines, updated
+from tests.reference import COMMANDS_PAGE, ERRORS_PAGE, PAGES, ROOT, blocks, errors_page, tree_lines, updated
+from tests.support.commands import commands_page
 
 
 def error_classes(error_class: type[SternaError]) -> list[type[SternaError]]:
@@ -19,6 +20,10 @@ def error_classes(error_class: type[SternaError]) -> list[type[SternaError]]:
 
 def test_the_page_of_errors_is_the_codes() -> None:
     assert ERRORS_PAGE.read_text() == errors_page(), "run: python3 -m tests.reference"
+
+
+def test_the_page_of_commands_is_the_command_line() -> None:
+    assert COMMANDS_PAGE.read_text() == commands_page(), "run: python3 -m tests.reference"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -37,11 +42,10 @@ def test_the_tree_has_every_error_once() -> None:
     assert names == classes and len(set(names)) == len(names)
 
 
-def test_readme_and_help_list_every_exit_code() -> None:
-    readme = (ROOT / "README.md").read_text()
-    table = readme.partition("| exit code | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
-    assert table.splitlines() == exit_code_rows()
+def test_the_page_of_errors_and_help_list_every_exit_code() -> None:
+    page = ERRORS_PAGE.read_text()
     for code in ExitCode:
+        assert f"\n| {code.value} | {code.meaning} |\n" in page
         assert f" {code.value} {code.meaning}" in EPILOG
 
 

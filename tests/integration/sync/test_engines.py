@@ -1,4 +1,4 @@
-"""README's recipes.
+"""The recipes of `docs/engines.md` and `docs/writers.md`.
 
 Engines that read a replica with the region's own key alone, and writers that keep new files at home.
 """

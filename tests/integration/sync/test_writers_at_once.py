@@ -1,4 +1,4 @@
-"""Several writers of one table at once: whatever one of them was told it committed is there, by README's recipe.
+"""Several writers of one table at once, by the recipe of `docs/writers.md`: each acknowledged commit is there.
 
 And what is lost without the recipe, so that we hear of it when the catalog or PyIceberg has been mended.
 """
@@ -23,7 +23,7 @@ from tests.support.world import World
 
 WRITERS = 3
 SCHEMA = pa.schema([("id", pa.int64())])
-_README = Path(__file__).parents[3] / "README.md"
+_WRITERS_PAGE = Path(__file__).parents[3] / "docs" / "writers.md"
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def catalogs(world: World) -> list[Catalog]:
 
 @pytest.fixture(scope="module")
 def recipe() -> SimpleNamespace:
-    """What README has people write."""
-    (code,) = re.findall(r"^(import random$.*?)^files = ", _README.read_text(), re.DOTALL | re.MULTILINE)
+    """What `docs/writers.md` has people write."""
+    (code,) = re.findall(r"^(import random$.*?)^files = ", _WRITERS_PAGE.read_text(), re.DOTALL | re.MULTILINE)
     module_globals: dict[str, object] = {}
     exec(code, module_globals)
     return SimpleNamespace(**module_globals)
@@ -97,7 +97,7 @@ def test_pyiceberg_writers_of_a_new_table(
 def test_pyiceberg_writers_of_an_existing_table(
     world: World, ns: str, catalogs: list[Catalog], recipe: SimpleNamespace, rounds: int
 ) -> None:
-    """With files that were written at home before, as README has it."""
+    """With files that were written at home before, as that page has it."""
     table = f"{ns}.existing"
     world.sql(f"CREATE TABLE main_us.{table} USING iceberg AS SELECT -1L AS id")
     for round_ in range(rounds):

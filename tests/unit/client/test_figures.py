@@ -25,7 +25,7 @@ from tests.support.small_world import World, make_world, run
 from tests.unit.client.test_client import Script
 from tests.unit.queries.tables import document
 
-README = Path(__file__).parents[3] / "README.md"
+EVENTS_PAGE = Path(__file__).parents[3] / "docs" / "events.md"
 QUERIES = """
 queries:
   revenue: {sql: SELECT sum(id) AS total_revenue FROM ns.fact_events, default: true}
@@ -164,10 +164,10 @@ def test_times_are_given_as_queries_take_them() -> None:
     ]
 
 
-def test_the_example_of_the_readme_prints_the_figure_of_each_event(
+def test_the_documented_example_prints_the_figure_of_each_event(
     world: World, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (example,) = (part for part in README.read_text().split("```python\n") if "client.kpi" in part)
+    (example,) = (part for part in EVENTS_PAGE.read_text().split("```python\n") if "client.kpi" in part)
     code, begins, rest = example.partition("```")[0].partition("asyncio.run(main())")
     assert begins and not rest.strip() and '"https://eu.example"' in code and '"db.fact_events"' in code
     monkeypatch.chdir(tmp_path)  # where the example remembers what it has handled
@@ -182,7 +182,7 @@ def test_the_example_of_the_readme_prints_the_figure_of_each_event(
         with serving(world) as running:
             names: dict[str, Any] = {}
             here = code.replace("https://eu.example", running.url).replace("db.fact_events", "ns.fact_events")
-            exec(compile(here, "README.md", "exec"), names)
+            exec(compile(here, "events.md", "exec"), names)
             showing = asyncio.create_task(names["main"]())
             await until("Listening for messages...")
             world.commit(fact_events=world.write("fact_events"))

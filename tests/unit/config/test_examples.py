@@ -1,8 +1,9 @@
-"""The registries that people start from: the example at the top, and what docs/registry.md says."""
+"""The registries that people start from: README's, the example at the top, and what docs/registry.md says."""
 
 import json
 import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from pydantic import BaseModel
@@ -45,6 +46,13 @@ def test_the_example_at_the_top_is_a_registry_of_two_regions_on_s3() -> None:
     assert registry.region_names == ["us", "eu"]
     assert {(item.region, item.remote.type) for item in registry.locations} == {("us", "s3"), ("eu", "s3")}
     assert [registry.policy(name).replicate for name in ("scratch.a.b", "sales.orders")] == [False, True]
+
+
+def test_the_registry_in_readme_is_one_of_two_regions_on_s3() -> None:
+    (example,) = re.findall(r"^ +```yaml\n(.*?)^ +```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    registry = parse_registry(dedent(example), "README.md")
+    assert registry.region_names == ["us", "eu"]
+    assert {(item.region, item.remote.type) for item in registry.locations} == {("us", "s3"), ("eu", "s3")}
 
 
 @pytest.mark.parametrize("heading", HEADINGS)

@@ -459,9 +459,9 @@ def test_trino_reads_its_region_s_replica_at_its_region_s_store(region: str, dot
     for key, kind in (("s3.aws-access-key", "ACCESS_KEY"), ("s3.aws-secret-key", "SECRET_KEY")):
         assert settings[key] == f"${{ENV:S3_{kind}}}"
         assert here[f"S3_{kind}"] == dotenv[f"S3_{region.upper()}_{kind}"]
-    # README's recipe, with what this store needs.
-    readme = (ROOT / "README.md").read_text()
-    recipe = properties(readme.partition("Trino (`etc/catalog/lake.properties`):\n\n```\n")[2].partition("```")[0])
+    # The documented settings, with what this store needs.
+    page = (ROOT / "docs" / "engines.md").read_text()
+    recipe = properties(page.partition("Trino (`etc/catalog/lake.properties`):\n\n```\n")[2].partition("```")[0])
     assert set(recipe) == set(settings) - {
         "s3.aws-access-key",
         "s3.aws-secret-key",

@@ -42,10 +42,10 @@ PLAIN_SOURCES = ("notifications", "pipelines", "serving")
 IN_DIALECT = {
     f"docs/{name}.md"
     for name in (
-        *("architecture", "commands", "events", "faults", "features", "formats", "operations", "pages"),
-        *("queries", "registry", "rest-catalog", "security", "services", "testing", "transforms"),
+        *("architecture", "commands", "events", "features", "formats"),
+        *("operations", "registry", "security", "testing"),
     )
-} | {"bench/README.md"}
+}
 """Documents that still have such words. All others have none."""
 RETIRED = re.compile(r"\b(?:anew|signs? of life|rounds? of the large lane)\b", re.IGNORECASE)
 """Words that no document has any more, except where a name on disk has them."""

@@ -206,7 +206,7 @@ class Sink(StrictModel):
         tables: patterns of the tables whose events are sent; default: all.
         regions: the regions that send theirs; default: all.
         target: where to: exactly one kind of target.
-        credential_id: the connection with the target's secrets; none: a broker asks for none.
+        credential_id: the connection with the target's secrets; none: a broker needs none.
         roles: roles that the receiver counts as having, where `readers` has rules.
         retry_timeout: after it an event goes to the dead letters; it couldn't be delivered for so long.
     """

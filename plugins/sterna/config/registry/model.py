@@ -157,7 +157,7 @@ class Location(StrictModel):
     Args:
         id: a name as a region's, **bound for ever**; replica URIs contain it.
         prefix: URI prefix, matched by whole path segments.
-        region: name of the region that it lies in.
+        region: name of the region of its storage.
         remote: how to reach it.
         credential_id: connection with the store's keys; none: what the machine provides.
         egress_per_gb: price of reading a GB from another region; by that region's name or `*`, of 1e9 bytes; default:

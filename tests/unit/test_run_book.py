@@ -1,6 +1,6 @@
-"""The run book names tests: they must be there, and every fault that is struck on purpose has at least one.
+"""The page of injected faults names tests: they must be there, and every fault has at least one.
 
-It also names every error, for that is what people look for in it.
+The run book names every error, for that is what people look for in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sterna import errors
 ROOT = Path(__file__).parents[2]
 BOOK = (ROOT / "docs" / "operations.md").read_text()
 SEEN = BOOK.partition("\n## By what you see\n")[2].partition("\n## ")[0]
-STRUCK = BOOK.partition("\n## Faults that are struck on purpose\n")[2].partition("\n## ")[0]
+INJECTED = (ROOT / "docs" / "injected-faults.md").read_text()
 
 
 def raised(kind: type[errors.SternaError]) -> Iterator[str]:
@@ -26,8 +26,8 @@ def raised(kind: type[errors.SternaError]) -> Iterator[str]:
         yield from raised(subclass)
 
 
-def test_every_test_that_the_run_book_names_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", BOOK))
+def test_every_named_test_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", BOOK + INJECTED))
     there = {
         name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
     }
@@ -36,10 +36,10 @@ def test_every_test_that_the_run_book_names_exists() -> None:
 
 
 def test_every_fault_says_what_is_seen_and_done_and_names_its_test() -> None:
-    entries = STRUCK.split("\n#### ")[1:]
+    entries = INJECTED.split("\n### ")[1:]
     assert entries
     for entry in entries:
-        labels = re.findall(r"^\* \*\*(\w+):\*\*", entry.partition("\n### ")[0], re.MULTILINE)
+        labels = re.findall(r"^\* \*\*(\w+):\*\*", entry.partition("\n## ")[0], re.MULTILINE)
         assert [label.removesuffix("s") for label in labels] == ["See", "sterna", "Do", "Test"], entry
         assert re.search(r"`test_\w+`", entry), entry
 

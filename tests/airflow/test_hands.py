@@ -1,6 +1,6 @@
 """What a person may do to a run in a real Airflow: what comes of it is right, or refused with the reason.
 
-The table in docs/operations.md says the same for people. All runs are of a DAG of their own, which is the sync's but
+The table in docs/airflow.md says the same for people. All runs are of a DAG of their own, which is the sync's but
 that nothing but a hand starts it.
 """
 

@@ -135,7 +135,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def report_pause(what: str, seconds: float) -> None:
-    # For the figures in docs/operations.md: pytest -rP.
+    # For the figures in docs/procedures.md: pytest -rP.
     print(f"{what}: no commit for {seconds:.1f} s")
 
 

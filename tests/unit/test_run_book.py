@@ -49,3 +49,16 @@ def test_every_error_stands_under_what_people_see() -> None:
     assert len(names) > 20
     headings = "\n".join(line for line in SEEN.splitlines() if line.startswith("### "))
     assert [name for name in names if not re.search(rf"`{name}\b", headings)] == []
+
+
+def test_sections_that_messages_name_are_there() -> None:
+    """Messages and help texts of earlier versions name them, too: a section that moves leaves a pointer."""
+    texts = [" ".join(path.read_text().split()) for path in (ROOT / "plugins" / "sterna").rglob("*.py")]
+    named = {
+        title.strip()
+        for text in texts
+        for title in re.findall(r"docs/operations\.md, [*\"]?([A-Z][a-z ]+?)[*\"]", text)
+    }
+    assert named == {"By what you see", "Local disk", "The lag alert", "The primary is gone"}
+    headings = {line.lstrip("# ") for line in BOOK.splitlines() if line.startswith("#")}
+    assert named <= headings

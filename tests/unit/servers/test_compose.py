@@ -388,7 +388,7 @@ def test_ports_are_bound_to_loopback_lead_to_a_server_and_stand_in_the_head() ->
 
 
 def test_the_documents_speak_of_services_that_there_are() -> None:
-    for path in ("docker-compose.yml", "docs/operations.md"):
+    for path in ("docker-compose.yml", "docs/procedures.md"):
         called = re.findall(
             r"docker compose (?:build|run --rm|exec|stop) ((?:[a-z0-9-]+ ?)+)", (ROOT / path).read_text()
         )

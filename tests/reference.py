@@ -16,12 +16,13 @@ from textwrap import indent
 
 from sterna.errors import ExitCode, SternaError
 from tests.support.commands import commands_page
+from tests.support.metrics import gateway_metrics_table
 from tests.support.settings import SETTINGS, TARGET_KINDS, settings_table, store_types_table, summary
 
 ROOT = Path(__file__).parents[1]
 ERRORS_PAGE = ROOT / "docs" / "errors.md"
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
-PAGES = tuple(ROOT / "docs" / name for name in ("registry.md", "services.md", "rest-catalog.md"))
+PAGES = tuple(ROOT / "docs" / name for name in ("registry.md", "services.md", "rest-catalog.md", "metrics.md"))
 _BLOCK = re.compile(r"((?P<indent> *)<!-- made from the code: ([^\n]+) -->)\n.*?( *<!-- end -->)", re.DOTALL)
 _CLAUSE_END = re.compile(r"[;:] |\.?(?:\n|$)")
 _INTRODUCTION = """\
@@ -78,7 +79,12 @@ def blocks() -> dict[str, str]:
     kinds = [
         f"`{kind}`: {summary(kind_model)}\n\n{settings_table(kind_model)}" for kind, kind_model in TARGET_KINDS.items()
     ]
-    return {**tables, "kinds of targets": "\n\n".join(kinds), "types of stores": store_types_table()}
+    return {
+        **tables,
+        "kinds of targets": "\n\n".join(kinds),
+        "types of stores": store_types_table(),
+        "metrics of a gateway": gateway_metrics_table(),
+    }
 
 
 def updated(page: str) -> str:

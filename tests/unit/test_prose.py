@@ -147,6 +147,12 @@ def test_documents_are_plain_english(document: Document) -> None:
     assert bool(lines) == (document.path.relative_to(ROOT).as_posix() in IN_DIALECT), lines
 
 
+def test_the_index_lists_every_page() -> None:
+    index = Document.read(ROOT / "docs" / "README.md")
+    listed = {link.partition("#")[0] for link in index.links()}
+    assert [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in {*listed, "README.md"}] == []
+
+
 def test_readme_is_read_in_a_minute() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= LONGEST_README
 

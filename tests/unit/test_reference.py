@@ -12,6 +12,7 @@ from sterna.cli.main import EPILOG
 from sterna.errors import ExitCode, Remedy, SternaError
 from tests.reference import COMMANDS_PAGE, ERRORS_PAGE, PAGES, ROOT, blocks, errors_page, tree_lines, updated
 from tests.support.commands import commands_page
+from tests.support.metrics import airflow_metric_names
 
 
 def error_classes(error_class: type[SternaError]) -> list[type[SternaError]]:
@@ -34,6 +35,11 @@ def test_what_a_page_has_from_the_code_is_the_codes(page: Path) -> None:
 def test_all_that_is_made_from_the_code_stands_on_a_page() -> None:
     text = "".join(page.read_text() for page in PAGES)
     assert sorted(re.findall(r"<!-- made from the code: (.+) -->", text)) == sorted(blocks())
+
+
+def test_metrics_of_dags_are_listed_once() -> None:
+    listed = re.findall(r"^\| `(sterna\.\w+)` \|", (ROOT / "docs" / "airflow.md").read_text(), re.M)
+    assert sorted(listed) == sorted(airflow_metric_names())
 
 
 def test_the_tree_has_every_error_once() -> None:

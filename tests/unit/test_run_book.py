@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sterna import errors
+from sterna.operations.alarms import ALARM_CHECKS
 
 ROOT = Path(__file__).parents[2]
 BOOK = (ROOT / "docs" / "operations.md").read_text()
 SEEN = BOOK.partition("\n## By what you see\n")[2].partition("\n## ")[0]
+ALARMS = BOOK.partition("\n## The lag alert\n")[2].partition("\n## ")[0]
 INJECTED = (ROOT / "docs" / "injected-faults.md").read_text()
 
 
@@ -49,6 +51,25 @@ def test_every_error_stands_under_what_people_see() -> None:
     assert len(names) > 20
     headings = "\n".join(line for line in SEEN.splitlines() if line.startswith("### "))
     assert [name for name in names if not re.search(rf"`{name}\b", headings)] == []
+
+
+def test_every_alarm_has_an_entry() -> None:
+    """In the order in which alarms are shown. A branch that can't be used is told by its error."""
+    words = (
+        "lags",
+        "transit",
+        "holds",
+        "held tables can't be read",
+        "cut off",
+        "clean-up",
+        "slots",
+        "waits",
+        "not read",
+    )
+    headings = re.findall("^### (.+)$", ALARMS, re.MULTILINE)
+    assert [check.kind for check in ALARM_CHECKS][:1] == ["branch"]
+    assert len(headings) == len(ALARM_CHECKS) - 1 == len(words)
+    assert [word for word, heading in zip(words, headings, strict=True) if word not in heading] == []
 
 
 def test_sections_that_messages_name_are_there() -> None:

@@ -39,7 +39,7 @@ DIALECT = re.compile(
 )
 """Words that plain ones have replaced: persons', and second names of one thing."""
 PLAIN_SOURCES = ("notifications", "pipelines", "serving")
-IN_DIALECT = {f"docs/{name}.md" for name in ("commands", "formats", "security", "testing")}
+IN_DIALECT = {f"docs/{name}.md" for name in ("formats", "security", "testing")}
 """Documents that still have such words. All others have none."""
 LASTING_HEADINGS = {"## Who may read what", "## Who may do what"}
 """Headings that links from elsewhere lead to."""

@@ -97,7 +97,7 @@ def catalog_promote(
 ) -> None:
     """Promote a region's catalog to the primary. Without --planned the primary has to be gone.
 
-    What it had not sent is lost until it returns. Shows the effects and asks for confirmation.
+    What it had not sent is lost until it returns. Shows the effects and requests confirmation.
     """
     output, secrets = Output(as_json), credentials()
     regions_registry = _read_replicated_registry(registry, region)
@@ -127,7 +127,7 @@ def catalog_rejoin(
 ) -> None:
     """Make a region that was disconnected follow the primary again.
 
-    Commits that only it has are kept on branches lost/<date>/<hash> first. Shows the effects and asks for confirmation.
+    Commits that only it has are kept on branches lost/<date>/<hash> first. Shows the effects and requests confirmation.
     """
     text = (
         f"{region}'s catalog takes no commits any more. Commits that only it has are kept by the primary, on "
@@ -147,7 +147,7 @@ def catalog_resync(
 ) -> None:
     """Copy the primary's catalog to a region from scratch.
 
-    For the first time, or after its slot was lost. Reads continue meanwhile. Shows the effects and asks for
+    For the first time, or after its slot was lost. Reads continue meanwhile. Shows the effects and requests
     confirmation.
     """
     text = f"{region}'s catalog becomes a copy of the primary's. Commits that only it has, if any, are forgotten."

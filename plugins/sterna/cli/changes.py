@@ -26,7 +26,7 @@ def changes(
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="The same, to end at; default: the current snapshot.")] = None,
     key: Annotated[
-        str | None, typer.Option("--key", help="Columns that tell rows apart, as a,b: each changed key comes once.")
+        str | None, typer.Option("--key", help="Columns that identify rows, as a,b: each changed key comes once.")
     ] = None,
     branch: Annotated[
         str | None, typer.Option("--branch", help="A branch of the catalog; default: the region's replica branch.")

@@ -100,7 +100,7 @@ def expire(
 ) -> None:
     """Expire snapshots on main that nothing needs any more. No file is deleted.
 
-    A dry run until --yes. What is needed is told by every branch, tag, replica and region.
+    A dry run until --yes. Every branch, tag, replica and region counts for what is needed.
     """
     from sterna.maintenance.tables.expire import SparkSnapshotRemover, expire_snapshots, require_unblocked
     from sterna.text.expiry import expiry_text

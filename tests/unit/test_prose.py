@@ -23,7 +23,6 @@ from tests.support.prose import (
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "bench" / "README.md"]
 MOST_LONG = 0.1  # of a document's sentences
-LONGEST_README = 200  # lines: one minute of reading
 # Modules are named from the package's own folder.
 ROOTS = (ROOT, ROOT / "plugins" / "sterna")
 FOREIGN = frozenset({"etc/catalog/lake.properties"})
@@ -151,10 +150,6 @@ def test_the_index_lists_every_page() -> None:
     index = Document.read(ROOT / "docs" / "README.md")
     listed = {link.partition("#")[0] for link in index.links()}
     assert [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in {*listed, "README.md"}] == []
-
-
-def test_readme_is_read_in_a_minute() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= LONGEST_README
 
 
 def test_retired_words_stay_out_of_documents(document: Document) -> None:

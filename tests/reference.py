@@ -1,6 +1,6 @@
 """Writes the reference that follows from the code: `python -m tests.reference`, after a change of what it lists.
 
-`docs/errors.md` and `docs/commands.md` are made as a whole. Of other pages it is what stands between
+`docs/errors.md`, `docs/commands.md` and `docs/http.md` are made as a whole. Of other pages it is what stands between
 `<!-- made from the code: … -->` and `<!-- end -->`: the tables of settings, from the models' fields and docstrings
 (`tests/support/settings.py`).
 
@@ -16,12 +16,14 @@ from textwrap import indent
 
 from sterna.errors import ExitCode, SternaError
 from tests.support.commands import commands_page
+from tests.support.http_routes import http_page
 from tests.support.metrics import gateway_metrics_table
 from tests.support.settings import SETTINGS, TARGET_KINDS, settings_table, store_types_table, summary
 
 ROOT = Path(__file__).parents[1]
 ERRORS_PAGE = ROOT / "docs" / "errors.md"
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
+HTTP_PAGE = ROOT / "docs" / "http.md"
 PAGES = tuple(ROOT / "docs" / name for name in ("registry.md", "services.md", "rest-catalog.md", "metrics.md"))
 _BLOCK = re.compile(r"((?P<indent> *)<!-- made from the code: ([^\n]+) -->)\n.*?( *<!-- end -->)", re.DOTALL)
 _CLAUSE_END = re.compile(r"[;:] |\.?(?:\n|$)")
@@ -101,6 +103,7 @@ def main() -> None:
     """Write all pages."""
     ERRORS_PAGE.write_text(errors_page())
     COMMANDS_PAGE.write_text(commands_page())
+    HTTP_PAGE.write_text(http_page())
     for path in PAGES:
         path.write_text(updated(path.read_text()))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +10,7 @@ import typer.main
 from typer.core import TyperGroup
 
 from sterna.cli.main import app
-from tests.support.prose import LONGEST_LINE
+from tests.support.prose import filled
 
 _MIN_SHARED_USES = 10
 _INTRODUCTION = """\
@@ -61,23 +60,17 @@ def _options(command: Any) -> list[str]:
     """Return a list's item for each argument and option of a command."""
     context = command.context_class(command)
     records = (parameter.get_help_record(context) for parameter in command.params if "--help" not in parameter.opts)
-    return [_filled(f"* `{names}`: {_escaped(text)}", "  ") for names, text in records]
+    return [filled(f"* `{names}`: {_escaped(text)}", "  ") for names, text in records]
 
 
 def _paragraphs(text: str) -> str:
-    return "\n\n".join(_filled(_escaped(part)) for part in text.split("\n\n")) + "\n"
+    return "\n\n".join(filled(_escaped(part)) for part in text.split("\n\n")) + "\n"
 
 
 def _examples(epilog: str) -> str:
     """Return the examples at the end of a help text, a line each, as a block of code."""
     commands = epilog.partition(": ")[2].split("; ")
     return "\n".join(["```", *commands, "```\n"])
-
-
-def _filled(text: str, subsequent_indent: str = "") -> str:
-    return textwrap.fill(
-        text, LONGEST_LINE, subsequent_indent=subsequent_indent, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _escaped(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -193,6 +194,13 @@ def _split(block: str) -> Iterator[str]:
         while "\0" in piece:
             piece = piece.replace("\0", codes.pop(0), 1)
         yield piece
+
+
+def filled(text: str, subsequent_indent: str = "") -> str:
+    """Return a paragraph in lines that aren't too long."""
+    return textwrap.fill(
+        text, LONGEST_LINE, subsequent_indent=subsequent_indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def spoken_lines(source: str) -> Iterator[tuple[int, str]]:

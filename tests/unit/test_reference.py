@@ -10,8 +10,9 @@ import pytest
 
 from sterna.cli.main import EPILOG
 from sterna.errors import ExitCode, Remedy, SternaError
-from tests.reference import COMMANDS_PAGE, ERRORS_PAGE, PAGES, ROOT, blocks, errors_page, tree_lines, updated
+from tests.reference import COMMANDS_PAGE, ERRORS_PAGE, HTTP_PAGE, PAGES, ROOT, blocks, errors_page, tree_lines, updated
 from tests.support.commands import commands_page
+from tests.support.http_routes import http_page
 from tests.support.metrics import airflow_metric_names
 
 
@@ -25,6 +26,10 @@ def test_the_page_of_errors_is_the_codes() -> None:
 
 def test_the_page_of_commands_is_the_command_line() -> None:
     assert COMMANDS_PAGE.read_text() == commands_page(), "run: python3 -m tests.reference"
+
+
+def test_the_page_of_addresses_is_the_routes() -> None:
+    assert HTTP_PAGE.read_text() == http_page(), "run: python3 -m tests.reference"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -99,8 +99,8 @@ def test_work_grows_as_the_number_of_snapshots_does():
 def test_memory_stays_a_small_multiple_of_the_file(snapshots: int):
     data = table(snapshots)
     localize(table(10))  # what is imported and compiled once is no matter of the file's size
-    # The least of several: what other threads of this process allocate meanwhile is counted, too.
-    assert min(peak(lambda: localize(data)) for _ in range(3)) < TIMES_IN_MEMORY * len(data)
+    # The least of up to three: what other threads of this process allocate meanwhile is counted, too.
+    assert any(peak(lambda: localize(data)) < TIMES_IN_MEMORY * len(data) for _ in range(3))
 
 
 def nested(depth: int) -> Any:

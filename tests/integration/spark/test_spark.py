@@ -338,7 +338,8 @@ def _on_standalone(folder: Path, stack: ExitStack) -> dict[str, Any]:
         "lacking": python_without(folder / "lacking", "cramjam", "isal"),
         "without arrow": python_without(folder / "without-arrow", "pyarrow"),
     }
-    one_worker = {**settings, "spark.cores.max": "1"}  # each application starts a JVM a worker
+    # Each application starts a JVM a worker, and each attempt of a task a Python that is as unfit as the one before.
+    one_worker = {**settings, "spark.cores.max": "1", "spark.task.maxFailures": "1"}
     unfit = _errors(master, folder, one_worker, [*pythons.values(), "/nowhere/python3"])
     return {**observed, **pythons, "pythons": unfit}
 

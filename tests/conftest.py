@@ -6,7 +6,7 @@ import atexit
 import gc
 import signal
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,7 @@ _MARKS = {
 }
 _TIMEOUT = 900.0
 _QUICK_EXAMPLES = 10
+_LONG_TIMES = 20  # so many times the examples of a `long` test that has a number of its own
 _LEFT_OUT = pytest.StashKey[Mapping[str, int]]()
 
 # A slow machine proves nothing: the first example of a test also pays for its imports.
@@ -155,6 +156,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(_TIMEOUT + _seconds_asked_for(config)))
     long = config.getoption("long")
+    if long:
+        _play_more_examples([item for item in items if item.get_closest_marker("long")])
     refused = {"slow"} if config.getoption("quick") else set()
     regions = config.getoption("regions")
     wanted = {item: _is_wanted(item, long=long, regions=regions, refused=refused) for item in items}
@@ -234,10 +237,22 @@ def _mark(item: pytest.Item) -> None:
 
 def _limit_examples(item: pytest.Item) -> None:
     """Let `--quick` also play few examples where a test has a number of its own."""
-    test = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
+    test = _function_of(item)
     own = getattr(test, "_hypothesis_internal_use_settings", None)
     if own is not None and own.max_examples > _QUICK_EXAMPLES:
         test._hypothesis_internal_use_settings = settings(own, max_examples=_QUICK_EXAMPLES)
+
+
+def _play_more_examples(items: Collection[pytest.Item]) -> None:
+    """Let `--long` play many examples where a test has a number of its own."""
+    for test in {_function_of(item) for item in items}:  # which a test's cases share
+        own = getattr(test, "_hypothesis_internal_use_settings", None)
+        if own is not None:
+            test._hypothesis_internal_use_settings = settings(own, max_examples=_LONG_TIMES * own.max_examples)
+
+
+def _function_of(item: pytest.Item) -> Any:
+    return getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
 
 
 def _path(path: Path) -> str:

@@ -39,8 +39,9 @@ def walked(request: pytest.FixtureRequest):
         yield
 
 
+@pytest.mark.long
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(FILES)
 def test_the_walk_and_the_general_path_agree(walked: None, data: bytes):
@@ -54,8 +55,9 @@ def test_the_walk_and_the_general_path_agree(walked: None, data: bytes):
     assert quick == [row for columns in manifest_records.read_columns(container) for row in rows(columns)]
 
 
+@pytest.mark.long
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(FILES | DATA_FILES)
 def test_one_walk_gives_what_reading_and_localizing_give(walked: None, data: bytes):
@@ -79,8 +81,9 @@ def test_one_walk_gives_what_reading_and_localizing_give(walked: None, data: byt
         assert decode(general.localized) == decode(scanned.localized)
 
 
+@pytest.mark.long
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(FILES, st.integers(0, 2**32))
 def test_both_walks_see_the_same_in_damaged_records(data: bytes, seed: int):

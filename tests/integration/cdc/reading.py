@@ -20,6 +20,9 @@ from sterna.pipelines.cdc.sources import open_database
 from tests.support.small_world import make_world
 
 _TIMEOUT_SECONDS = 150.0  # seconds
+# Rows that are looked for when a drop is written may have come before it, with a table that was read again: it isn't
+# waited for as long as sources that nobody writes to are.
+_IDLE_SECONDS = 2.0
 Rows = dict[Any, dict[str, Any]]
 
 
@@ -60,7 +63,8 @@ class SourceReader:
         end = time.monotonic() + _TIMEOUT_SECONDS
         while time.monotonic() < end:
             if self._capture is None:
-                self._capture = Capture(self.source, open_database(self.source, environment_secrets()), self.journal)
+                database = open_database(self.source, environment_secrets())
+                self._capture = Capture(self.source, database, self.journal, idle_seconds=_IDLE_SECONDS)
             has_written = self._capture.step(0.5)
             last = self.journal.last_segment(self.journal.latest_capture_id()) if has_written else None
             for table, stop in last.stopped.items() if last else ():

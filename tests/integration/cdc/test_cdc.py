@@ -81,13 +81,13 @@ class CaptureTestbed:
 
     def settled(self, table: str, order: str = "1") -> None:
         """Run until a table has the source's rows."""
+        self.until(partial(self.is_settled, table, order))
 
-        def is_settled() -> bool:
-            columns = ", ".join(self.columns(table))
-            source = self.sql(f"SELECT {columns} FROM {table} ORDER BY {order}")
-            return self.rows(table, columns, order) == source
-
-        self.until(is_settled)
+    def is_settled(self, table: str, order: str = "1") -> bool:
+        """Whether a table has the source's rows."""
+        columns = ", ".join(self.columns(table))
+        source = self.sql(f"SELECT {columns} FROM {table} ORDER BY {order}")
+        return self.rows(table, columns, order) == source
 
     def until(self, done: Callable[[], bool]) -> CaptureSummary:
         """Run until something is so, or something has failed."""
@@ -242,8 +242,7 @@ def killed_in_the_middle(shop: CaptureTestbed, write: Callable[[], None], rng: r
         over.set()
         writer.join()
     shop.sql("INSERT INTO a VALUES (1000, 0, 1, 'last')")  # a table without any row doesn't come
-    shop.settled("a", "id, part")
-    shop.settled("b")
+    shop.until(lambda: shop.is_settled("a", "id, part") and shop.is_settled("b"))
     assert killed
 
 

@@ -202,6 +202,10 @@ def test_another_region_s_files_are_its_own_and_are_written_where_they_lie(world
         (("address/near/ns.a-0a1b2c3d", "homes/a/data"), "address/near/{uuid}/data"),
         (("homes/a/data/0110/1001/0101", "homes/a/data/1110/0001/0111"), "homes/a/data"),
         (("homes/a/data/4f2a90b1/id=3", "homes/a/data/00ff12ab/id=4"), "homes/a/data"),
+        (("homes/a/data/0110/1001/0101/10100011/id=3", "homes/a/data/0000/1001/0101/id=4"), "homes/a/data"),
+        (("20241101/a/data", "20241101/a/data"), "20241101/a/data"),
+        (("20241101/a/data", "20241101/near/{uuid}/data"), "20241101/near/{uuid}/data"),
+        (("0110/a/data", "1001/a/data"), "near/{uuid}/data"),
     ],
 )
 def test_files_of_several_folders_become_some_in_the_tables_own(

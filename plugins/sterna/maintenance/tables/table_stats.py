@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from sterna.iceberg.metadata.model import Snapshot, TableMetadata
 
 _STATUS_DELETED: Final = 2
-# Folders of `write.object-storage.enabled`: four binary digits since Iceberg 1.7, eight hexadecimal ones before.
-_HASH: Final = re.compile(r"[01]{4}|[0-9a-f]{8}")
+# Folders of `write.object-storage.enabled` since Iceberg 1.7, and before it below the default data path.
+_HASHES: Final = re.compile(r"(?:/[01]{4})+(?:/[01]{8})?$|(?<=/data)/[0-9a-f]{8}(?=/|$).*")
 _MIN_MANIFESTS_TO_MERGE: Final = 20
 _TARGET_MANIFEST_BYTES: Final = 8 << 20  # Iceberg's own target
 _MIN_DELETE_FILES_TO_MERGE: Final = 5
@@ -295,17 +295,27 @@ def _regional_folder(context: RegionContext, metadata: TableMetadata, files: Seq
     folders = sorted({_layout_root(file.path, len(prefix)) for file in files if file.location == largest})
     if len(folders) == 1 and folders != [prefix]:
         return folders[0]
-    near_roots = [folder.partition(f"/{NEAR_FOLDER}/")[0] for folder in folders if f"/{NEAR_FOLDER}/" in folder]
+    near_roots = [root for folder in folders if (root := _near_root(folder, len(prefix)))]
     fields = {"table-uuid": metadata.uuid, "location": metadata.location}
     table_uuid = folder_uuid(context.mapping, fields, "table-uuid")
     return near_places(near_roots[0] if near_roots else prefix, table_uuid).data_path
 
 
 def _layout_root(path: str, start: int) -> str:
-    """Return a data file's folder without those of its partition and of Iceberg's object store layout."""
+    """Return a data file's folder without those of its partition and of Iceberg's object store layout.
+
+    Args:
+        start: length of its location's prefix, which is none of these.
+    """
     folders = path[start:].split("/")[:-1]
-    depth = next((index for index, name in enumerate(folders) if "=" in name or _HASH.fullmatch(name)), len(folders))
-    return path[:start] + "/".join(folders[:depth])
+    depth = next((index for index, name in enumerate(folders) if "=" in name), len(folders))
+    return path[:start] + _HASHES.sub("", "/".join(folders[:depth]))
+
+
+def _near_root(folder: str, start: int) -> str:
+    """Return what a folder in `near` is below, "" where it is in none; `start` as in `_layout_root`."""
+    root, near, _ = folder[start:].partition(f"/{NEAR_FOLDER}/")
+    return folder[:start] + root if near else ""
 
 
 def recent_write_lines(groups: Iterable[Group], files: Iterable[LiveFile], target: int, now_ms: int) -> tuple[str, ...]:

@@ -89,7 +89,8 @@ def test_those_that_wait_leave_threads_for_other_tables() -> None:
         with pytest.raises(Busy), turns.take([B], frozenset({9})):
             pass
         with turns.take([("ns", "c")]):
-            pass
+            first = _wait(turns, ("ns", "c"), pool, 4)  # a table of its own: others' lines are no reason
+        first.result()
         assert len(waiting) == 3
 
 

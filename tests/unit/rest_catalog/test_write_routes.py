@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sterna.errors import Busy, CatalogStateUnknown, CatalogUnreachable, StoreUnreachable
+from sterna.errors import Busy, CatalogStateUnknown, CatalogUnreachable, StaleBase, StoreUnreachable
 from sterna.serving.rest_catalog import commit
 from sterna.serving.rest_catalog.reader import ReplicaCatalog
 from sterna.serving.rest_catalog.swap import swap_on_main
@@ -226,9 +226,61 @@ def test_a_commit_that_gets_no_place_in_the_line_is_told_when_to_come_again(
 
     monkeypatch.setattr(Turns, "take", refuse)
     response = address.post(TABLE, json=PROPERTIES)
-    refused(response, 503, "ServiceUnavailableException")
-    assert response.headers["Retry-After"] == "2"
+    refused(response, 429, "TooManyRequestsException")
+    assert int(response.headers["Retry-After"]) >= 2
     assert "too many commits to the table wait" in response.json()["error"]["message"]
+
+
+def test_a_commit_that_is_on_main_is_answered_where_a_repeat_gets_no_place_in_the_line(
+    address: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {"Idempotency-Key": "once"}
+    assert address.post(TABLE, json=PROPERTIES, headers=headers).status_code == 200
+
+    def refuse(*_: object) -> None:
+        raise Busy("too many commits to the table wait", table="ns.orders")
+
+    monkeypatch.setattr(Turns, "take", refuse)
+    assert address.post(TABLE, json=PROPERTIES, headers=headers).json()["metadata"]["properties"]["a"] == "1"
+
+    def fail(*_: object) -> None:
+        raise CatalogUnreachable("no answer")
+
+    monkeypatch.setattr(commit, "read_main", fail)
+    refused(address.post(TABLE, json=PROPERTIES, headers=headers), 500, "CommitStateUnknownException")
+
+
+def test_a_creation_or_drop_that_others_came_before_is_to_be_sent_again(
+    address: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StaleBase("another commit came first")
+
+    staged = {"name": "staged", "schema": SCHEMA, "stage-create": True}
+    metadata = address.post("/v1/namespaces/ns/tables", json=staged).json()["metadata"]
+    updates = [
+        {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": metadata["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": metadata["location"]},
+    ]
+    creation = {"requirements": [{"type": "assert-create"}], "updates": updates}
+    with monkeypatch.context() as patch:
+        patch.setattr(commit, "swap_on_main", refuse)
+        for answer in (
+            address.post("/v1/namespaces/ns/tables/staged", json=creation),
+            address.delete(TABLE),
+            address.delete("/v1/namespaces/ns"),
+        ):
+            refused(answer, 503, "ServiceUnavailableException")
+            assert "Retry-After" in answer.headers
+    assert address.post("/v1/namespaces/ns/tables/staged", json=creation).status_code == 200
+    assert address.delete(TABLE).status_code == 204
 
 
 def test_a_key_that_is_always_the_same_loses_no_commit(world: World, address: httpx.Client) -> None:

@@ -62,7 +62,9 @@ def failure_response(error: Exception, request_id: str) -> JSONResponse:
         case RequestError():
             return error_response(error)
         case RestCatalogError():
-            return _response(error.status, error.wire_type, str(error))
+            # Without that header Java's client takes a 503 for a commit whose outcome is unknown.
+            headers = {"Retry-After": "2"} if error.status == 503 else None
+            return _response(error.status, error.wire_type, str(error), headers)
         case NotYetHere():
             return _response(503, _TYPES[503], str(error), {"Retry-After": "2"})
     log.warning("a request of the catalog failed", exc_info=error, extra={FIELDS: {"request_id": request_id}})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from sterna.catalog.model import Key, key_name
 from sterna.errors import BadUpdate, Busy, Forbidden, RestCatalogError, SternaError, TableError
 from sterna.serving.http.context import Gateway
-from sterna.serving.http.errors import RequestError, unavailable
+from sterna.serving.http.errors import RequestError
 from sterna.serving.http.json_body import ParseLimits
 from sterna.serving.http.tokens import Reader
 from sterna.serving.rest_catalog.model import LoadedTable
@@ -194,7 +195,7 @@ class CatalogWriteRoutes:
         if self._gateway.verify is not None and not reader.roles & WRITER_ROLES:
             raise Forbidden("the token's roles may not write")
         if self._limiter.statistics().tasks_waiting >= _MAX_WAITING:
-            raise unavailable("too many commits wait", _RETRY_AFTER_SECONDS)
+            raise _busy("too many commits wait")
         return reader
 
     def _rights(self, writer: Reader) -> Rights:
@@ -232,6 +233,15 @@ def _loaded(result: Mapping[str, Any]) -> Response:
     return Response(body.content, media_type="application/json", headers={**_NO_STORE, "ETag": body.etag})
 
 
+def _busy(reason: str) -> RequestError:
+    """Return the answer that has all versions of Java's client come again, and delete none of its files.
+
+    Those that were refused together come again at different times.
+    """
+    seconds = random.randint(_RETRY_AFTER_SECONDS, 3 * _RETRY_AFTER_SECONDS)  # noqa: S311 - a pause
+    return RequestError(429, f"nothing was committed: {reason}", {"Retry-After": str(seconds)})
+
+
 async def _carry_out(limiter: CapacityLimiter, write: Callable[..., Any], *arguments: Any) -> Any:
     """Carry a request out; it goes on when the client disconnects.
 
@@ -241,7 +251,7 @@ async def _carry_out(limiter: CapacityLimiter, write: Callable[..., Any], *argum
     Raises:
         RestCatalogError: as the service has it.
         BadUpdate: something of the table can't be read as it is; nothing was committed.
-        RequestError: 503: a store or the catalog can't be used, or too many commits wait; nothing was committed.
+        RequestError: 429: too many commits wait; 503: a store or the catalog can't be used. Nothing was committed.
     """
     try:
         return await to_thread.run_sync(write, *arguments, limiter=limiter)
@@ -249,9 +259,10 @@ async def _carry_out(limiter: CapacityLimiter, write: Callable[..., Any], *argum
         raise
     except TableError as error:
         raise BadUpdate(error.message, table=error.table, file=error.file) from error
+    except Busy as error:
+        raise _busy(error.message) from error
     except SternaError as error:
-        reason = error.message if isinstance(error, Busy) else type(error).__name__
-        message = f"nothing was committed: {reason}"
+        message = f"nothing was committed: {type(error).__name__}"
         raise RequestError(503, message, {"Retry-After": str(_RETRY_AFTER_SECONDS)}) from error
 
 

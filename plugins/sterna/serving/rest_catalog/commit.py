@@ -7,7 +7,7 @@ what was committed, or with 500: no client may delete a file that `main` may nam
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -17,6 +17,8 @@ from sterna.catalog.model import Content, Delete, Key, Operation, Put, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import (
     BadUpdate,
+    Busy,
+    CatalogConflict,
     CatalogError,
     CommitOutcomeUnknown,
     ReferenceNotFound,
@@ -158,6 +160,8 @@ def commit_tables(
 
     Raises:
         RestCatalogError: the commit can't or mustn't be taken, came too late, or its outcome is unknown.
+        Busy: too many wait for the table; nothing was committed.
+        CatalogConflict: a creation came too late; nothing was committed.
         CatalogError, StoreError, TableError: nothing was committed: something can't be read or written.
     """
     keys = [commit.key for commit in commits]
@@ -166,24 +170,56 @@ def commit_tables(
     for commit in commits:
         _require_visible(address, commit)
     snapshot_ids = frozenset(snapshot_id for commit in commits for snapshot_id in commit.snapshot_ids)
-    with address.turns.take(keys, snapshot_ids):
-        main = read_main(address, keys, idempotency_key)
-        if main.replayed:  # before anything is read that may fail: a client deletes what it thinks refused
-            return committed_entries(address, main)
-        tables = _read_tables(address, main)
-        if _all_replayed(commits, tables):
-            return committed_entries(address, main)
+    with stale_as_conflict() if any(commit.creates for commit in commits) else nullcontext(), ExitStack() as turn:
         try:
-            prepared = _prepare(address, commits, tables, rights)
-        except RequirementFailed:
-            bring_up(address, main.contents)  # the client loads the table again, and has to see what came first
+            turn.enter_context(address.turns.take(keys, snapshot_ids))
+        except (Busy, StaleBase):
+            # A client deletes what it thinks refused, and this may be a request that was sent again.
+            is_committed = partial(_is_committed, address, commits)
+            main, was_committed = _look_again(address, keys, idempotency_key, is_committed)
+            if was_committed:
+                return committed_entries(address, main)
             raise
-        if not prepared:
-            return committed_entries(address, main)
-        puts = tuple(Put(key, content) for key, content in prepared.items())
-        message = f"commit to {', '.join(map(key_name, prepared))} in {address.region().region.name}"
-        is_committed = partial(_is_committed, address, commits)
-        return carry_out(address, main, puts, message, idempotency_key, is_committed=is_committed)
+        return _commit_in_turn(address, commits, rights, idempotency_key)
+
+
+@contextmanager
+def stale_as_conflict() -> Iterator[None]:
+    """Raise that another commit came first as what has a client send the request again, unchanged.
+
+    Clients take a 409 to a creation for "it is there already", and that to a drop for other things still.
+
+    Raises:
+        CatalogConflict: another commit came first.
+
+    Source: Iceberg's `ErrorHandlers`.
+    """
+    try:
+        yield
+    except StaleBase as error:
+        raise CatalogConflict(f"other commits came first: {error.message}", table=error.table) from error
+
+
+def _commit_in_turn(
+    address: Address, commits: Sequence[TableCommit], rights: Rights, idempotency_key: str
+) -> dict[Key, Content]:
+    main = read_main(address, [commit.key for commit in commits], idempotency_key)
+    if main.replayed:  # before anything is read that may fail: a client deletes what it thinks refused
+        return committed_entries(address, main)
+    tables = _read_tables(address, main)
+    if _all_replayed(commits, tables):
+        return committed_entries(address, main)
+    try:
+        prepared = _prepare(address, commits, tables, rights)
+    except RequirementFailed:
+        bring_up(address, main.contents)  # the client loads the table again, and has to see what came first
+        raise
+    if not prepared:
+        return committed_entries(address, main)
+    puts = tuple(Put(key, content) for key, content in prepared.items())
+    message = f"commit to {', '.join(map(key_name, prepared))} in {address.region().region.name}"
+    is_committed = partial(_is_committed, address, commits)
+    return carry_out(address, main, puts, message, idempotency_key, is_committed=is_committed)
 
 
 def _require_visible(address: Address, commit: TableCommit) -> None:
@@ -333,7 +369,7 @@ def carry_out(
             swap_on_main(catalog, context.region.name, swap, main.head, idempotency_key=idempotency_key)
         return _show(address, _after(main.contents, operations), shown, renamed)
     except StaleBase:
-        now, was_committed = _look_again(address, main, idempotency_key, is_committed)
+        now, was_committed = _look_again(address, list(main.contents), idempotency_key, is_committed)
         if was_committed:
             return committed_entries(address, now)
         bring_up(address, now.contents)
@@ -343,15 +379,15 @@ def carry_out(
 
 
 def _look_again(
-    address: Address, main: MainState, idempotency_key: str, is_committed: Callable[[MainState], bool]
+    address: Address, keys: Collection[Key], idempotency_key: str, is_committed: Callable[[MainState], bool]
 ) -> tuple[MainState, bool]:
-    """Return what `main` has after a lost race, and whether that is what was asked for; arguments as in `carry_out`.
+    """Return what `main` has after a lost race, and whether that is what was requested; arguments as in `carry_out`.
 
     Raises:
         CommitOutcomeUnknown: it can't be read.
     """
     try:
-        now = read_main(address, list(main.contents), idempotency_key)
+        now = read_main(address, keys, idempotency_key)
         return now, now.replayed or is_committed(now)
     except SternaError as error:
         message = "a commit came first, and whether that was this one's own first attempt can't be seen"

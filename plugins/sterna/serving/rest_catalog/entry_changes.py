@@ -41,6 +41,7 @@ from sterna.serving.rest_catalog.commit import (
     committed_entries,
     committed_entry,
     read_main,
+    stale_as_conflict,
 )
 from sterna.serving.rest_catalog.home_files import naming_table
 from sterna.serving.rest_catalog.name_errors import missing_table, missing_view
@@ -243,9 +244,10 @@ def drop(address: Address, kind: str, key: Key, idempotency_key: str = "") -> No
 
     Raises:
         NoSuchTable, NoSuchView: there is none.
+        CatalogConflict: another commit came first; nothing was committed.
         CommitOutcomeUnknown: as `carry_out`.
     """
-    with address.turns.take([key]):
+    with stale_as_conflict(), address.turns.take([key]):
         main = read_main(address, [key], idempotency_key)
         if main.replayed:
             return
@@ -378,9 +380,10 @@ def drop_namespace(address: Address, namespace: Key, idempotency_key: str = "") 
 
     Raises:
         NoSuchNamespace, NamespaceNotEmpty: it isn't there, or has something in it.
+        CatalogConflict: another commit came first; nothing was committed.
         CommitOutcomeUnknown: as `carry_out`.
     """
-    with address.turns.take([namespace]):
+    with stale_as_conflict(), address.turns.take([namespace]):
         main = read_main(address, [namespace], idempotency_key)
         if main.replayed:
             return

@@ -177,9 +177,12 @@ class Turns:
                 raise
 
     def _is_full(self, line: _Line) -> bool:
-        """Return whether more commits wait than may, the one that has just come included."""
+        """Return whether more commits wait than may, the one that has just come included.
+
+        One may wait at each table: others' lines are no reason to refuse it.
+        """
         waiting = sum(len(other.waiting) for other in self._lines.values())
-        return len(line.waiting) > self._max_waiting or waiting > self._max_waiting_at_all
+        return len(line.waiting) > self._max_waiting or (len(line.waiting) > 1 and waiting > self._max_waiting_at_all)
 
     def _refusal(self, key: Key, ticket: _Ticket, error: Busy | StaleBase) -> Busy | StaleBase | CommitOutcomeUnknown:
         """Return the error of a commit that gets no turn: a refused one's client may delete its files."""

@@ -187,7 +187,7 @@ def commit_tables(
 def stale_as_conflict() -> Iterator[None]:
     """Raise that another commit came first as what has a client send the request again, unchanged.
 
-    Clients take a 409 to a creation for "it is there already", and one to a drop for a namespace that isn't empty.
+    A 409 means to clients that a new name is taken, or that a dropped namespace is not empty.
 
     Raises:
         CatalogConflict: another commit came first.

@@ -87,7 +87,7 @@ def create_app(gateway: Gateway, services: GatewayServices) -> FastAPI:
 def _add_operation_routes(app: FastAPI, gateway: Gateway, services: GatewayServices) -> None:
     poller, queries = services.poller, services.queries
 
-    @app.get("/health", tags=["operation"])
+    @app.get("/health", tags=["operation"], responses={503: {"description": "It is starting, or ending."}})
     async def health() -> Response:
         """Return whether requests can be answered: 503 until all services have become ready once, and at shutdown."""
         if (poller is not None and poller.stopping) or (queries is not None and queries.closing):

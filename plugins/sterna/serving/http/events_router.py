@@ -72,7 +72,7 @@ class EventsRouter:
         self.router = APIRouter(tags=["events"])
         self.router.get("/v1/events", responses=EVENTS_RESPONSES)(self.events)
         self.router.get("/v1/tables", responses=TABLES_RESPONSES)(self.tables)
-        self.router.post("/v1/tickets", responses=TICKETS_RESPONSES)(self.tickets)
+        self.router.post("/v1/tickets", status_code=201, responses=TICKETS_RESPONSES)(self.tickets)
         self.router.websocket("/v1/events")(self.socket)
 
     async def events(

@@ -7,13 +7,63 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
+from sterna.airflow.settings import OPTIONS
 from sterna.cli.main import EPILOG
+from sterna.config.sections.cdc import CdcSource
+from sterna.config.sections.features import Entity, FeatureService, FeatureView, OnlineConfig
+from sterna.config.sections.ingest import CloseRules, IngestRegion, IngestTable, Tenant, TenantLimits, TrackerDatabase
+from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
+from sterna.config.sections.queries import NamedQuery, SharedLimits
+from sterna.config.sections.topics import SourceTopic
+from sterna.config.sections.transforms import Transform
 from sterna.errors import ExitCode, Remedy, SternaError
 from tests.reference import COMMANDS_PAGE, ERRORS_PAGE, HTTP_PAGE, PAGES, ROOT, blocks, errors_page, tree_lines, updated
 from tests.support.commands import commands_page
 from tests.support.http_routes import http_page
 from tests.support.metrics import airflow_metric_names
+
+HAND_WRITTEN: dict[str, tuple[type[BaseModel], ...]] = {
+    "cdc": (CdcSource,),
+    "features": (OnlineConfig, Entity, FeatureView, FeatureService),
+    "ingest": (IngestRegion, TrackerDatabase, Tenant, TenantLimits, IngestTable, CloseRules, SourceTopic),
+    "maintenance": (Maintenance, MaintenanceRule),
+    "queries": (NamedQuery, SharedLimits),
+    "transforms": (Transform,),
+}
+"""Pages with tables of settings that are written by hand, and the models of these."""
+IN_PROSE = {("Maintenance", "tables")}
+"""Settings that the words around a table describe."""
+
+
+def setting_rows(page: str) -> list[tuple[str, str]]:
+    """Return the settings in a page's tables of three columns: each name without its path, and its default's cell."""
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    rows = re.findall(r"^\| (`[^|]+) \| [^|]* \| ([^|]*) \|$", text, re.MULTILINE)
+    return [(name.rpartition(".")[2], default) for names, default in rows for name in re.findall(r"`([^`]+)`", names)]
+
+
+def is_default(field: FieldInfo, cell: str) -> bool:
+    """Return whether a cell shows a field's default; one that is nothing may be described in any words."""
+    if field.is_required():
+        return cell == "required"
+    value = field.get_default(call_default_factory=True)
+    if value in (None, "", [], {}) or isinstance(value, BaseModel):
+        return True
+    if value is False:
+        return cell in ("`false`", "the only query")  # what is alone needs no mark
+    return any(_parsed(field, text.strip("`")) == value for text in cell.split(", "))
+
+
+def _parsed(field: FieldInfo, text: str) -> object:
+    """Return the value that a field has by a setting's text; None where it takes no such text."""
+    model = create_model("Setting", value=(field.annotation, field))
+    try:
+        return model(value=text).model_dump()["value"]
+    except ValidationError:
+        return None
 
 
 def error_classes(error_class: type[SternaError]) -> list[type[SternaError]]:
@@ -40,6 +90,31 @@ def test_what_a_page_has_from_the_code_is_the_codes(page: Path) -> None:
 def test_all_that_is_made_from_the_code_stands_on_a_page() -> None:
     text = "".join(page.read_text() for page in PAGES)
     assert sorted(re.findall(r"<!-- made from the code: (.+) -->", text)) == sorted(blocks())
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN)
+def test_tables_by_hand_have_each_setting_with_its_default(page: str) -> None:
+    rows = setting_rows(page)
+    wrong = [
+        f"{model.__name__}.{name}"
+        for model in HAND_WRITTEN[page]
+        for name, field in model.model_fields.items()
+        if (model.__name__, name) not in IN_PROSE
+        and not any(is_default(field, cell) for shown, cell in rows if shown == (field.alias or name))
+    ]
+    assert wrong == []
+
+
+def test_the_options_of_airflow_are_listed_once_with_their_defaults() -> None:
+    page = (ROOT / "docs" / "airflow.md").read_text().partition("\n## Metrics")[0]
+    listed = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", page, re.MULTILINE)
+    assert sorted(name for name, _ in listed) == sorted(OPTIONS)
+    shown = {name: cell.strip("`") for name, cell in listed}
+    wrong = [name for name, option in OPTIONS.items() if option.default and shown[name] != option.default]
+    assert wrong == []
+    assert [name for name, option in OPTIONS.items() if option.default is None] == [
+        name for name, cell in listed if cell == "required"
+    ]
 
 
 def test_metrics_of_dags_are_listed_once() -> None:

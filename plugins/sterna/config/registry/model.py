@@ -231,7 +231,7 @@ class Registry(StrictModel):
         locations: the locations.
         policies: in the order in which they are tried; none: all tables, full history.
         residency: rules that keep keys out of regions; all that match count.
-        views: what catalogs' names in views mean; default: none is spoken of.
+        views: what names of catalogs in views mean; default: names stay as they are.
     """
 
     version: Literal[1] = 1

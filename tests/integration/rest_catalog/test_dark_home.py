@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -86,3 +87,17 @@ def test_without_copies_the_table_is_named_at_once(address: Address, ns: str) ->
     with world.dark("us"), pytest.raises(ServiceUnavailableError, match=rf"store of us can't be used.*{table}"):
         loaded.append(new_rows(200))
     assert 200 not in [row[0] for row in world.sql(f"SELECT id FROM main_us.{table}")]
+    # A store that failed is tried again after half a minute; the tests behind this one share the address.
+    end = time.monotonic() + 90
+    while not appended(address, table, new_rows(201)):
+        assert time.monotonic() < end, "the store is back, and no commit is taken"
+        time.sleep(1)
+    assert 201 in [row[0] for row in world.sql(f"SELECT id FROM main_us.{table}")]
+
+
+def appended(address: Address, table: str, rows: pa.Table) -> bool:
+    try:
+        address.pyiceberg().load_table(table).append(rows)
+    except ServiceUnavailableError:
+        return False
+    return True

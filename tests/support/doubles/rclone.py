@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from uuid import uuid4
 
 from sterna.config.registry.credential import store_address
 from sterna.storage.rclone.transfer import Folder, Transfer
@@ -27,7 +28,10 @@ def copy_here(
             continue
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
+            # As rclone does: another sync that copies the same file never sees a part of it.
+            partial = target.with_name(f"{target.name}.{uuid4().hex}.partial")
+            shutil.copy2(source, partial)
+            partial.replace(target)
         except OSError as error:
             errors.append(f"{name}: {error.strerror}")
             continue

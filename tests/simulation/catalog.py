@@ -92,10 +92,12 @@ class ActorsCatalog:
         operations: Sequence[Operation],
         message: str,
         properties: Mapping[str, str] | None = None,
+        *,
+        existing: Mapping[Key, Content | None] | None = None,
     ) -> str:
         self._require_branch(branch)
         self._turn.call(f"commit on {branch}: {message}")
-        send = partial(self._catalog.commit, branch, expected_hash, operations, message, properties)
+        send = partial(self._catalog.commit, branch, expected_hash, operations, message, properties, existing=existing)
         if self._turn.chance(self._turn.faults.unknown):
             self._lose(send)
         commit_hash = send()

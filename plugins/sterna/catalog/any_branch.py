@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sterna.catalog.model import Commit, Operation
+from sterna.catalog.model import Commit, Content, Key, Operation
 from sterna.catalog.writer import CatalogWriter
 from sterna.errors import CatalogConflict, CatalogStateUnknown, UsageError
 
@@ -18,8 +18,9 @@ def commit_to_any(
     properties: Mapping[str, str],
     *,
     identified_by: Collection[str],
+    existing: Mapping[Key, Content | None] | None = None,
 ) -> str:
-    """Commit as `commit_once` does, to any branch.
+    """Commit as `commit_once` does, to any branch; `existing` as `CatalogWriter.commit` has it.
 
     Raises:
         UsageError: a name that should identify this commit is none of its properties.
@@ -29,7 +30,7 @@ def commit_to_any(
     if not any(properties.get(name) for name in identified_by):
         raise UsageError("none of the properties that identify the commit is set")
     try:
-        return catalog.commit(branch, expected_hash, operations, message, properties)
+        return catalog.commit(branch, expected_hash, operations, message, properties, existing=existing)
     except (CatalogConflict, CatalogStateUnknown) as error:
         since = list(catalog.history(branch, operations=False, until=expected_hash))
         own_commit = next((commit for commit in since if _has_properties(commit, properties, identified_by)), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from sterna.catalog.model import Operation, Reference
+from sterna.catalog.model import Content, Key, Operation, Reference
 from sterna.catalog.reader import CatalogReader
 
 
@@ -71,6 +71,8 @@ class CatalogWriter(CatalogReader, Protocol):
         operations: Sequence[Operation],
         message: str,
         properties: Mapping[str, str] | None = None,
+        *,
+        existing: Mapping[Key, Content | None] | None = None,
     ) -> str:
         """Commit all operations at once, if and only if the branch's head still is `expected_hash`.
 
@@ -80,6 +82,8 @@ class CatalogWriter(CatalogReader, Protocol):
             operations: at least one.
             message: for people, not empty.
             properties: stay with the commit.
+            existing: what all keys of the operations have at `expected_hash`, None where that is nothing, as the caller
+                read it; None: it is read once more.
 
         Returns:
             The hash of the new commit, whose parent is `expected_hash`.

@@ -200,15 +200,33 @@ def test_a_large_property_is_kept(catalog, branch):
         ),
     ],
 )
-def test_wrong_operations_are_refused_and_nothing_changes(catalog, branch, operations):
+@pytest.mark.parametrize("is_read", [False, True], ids=["", "with what is there"])
+def test_wrong_operations_are_refused_and_nothing_changes(catalog, branch, operations, is_read):
     head, content_id = commit_table(catalog, branch)
+    wrong = operations(content_id)
+    contents = catalog.contents(branch, head, [operation.key for operation in wrong])
+    existing = {operation.key: contents.get(operation.key) for operation in wrong} if is_read else None
 
     with pytest.raises(CatalogRefused):
-        commit(catalog, branch, *operations(content_id))
+        catalog.commit(branch, head, wrong, "a test", existing=existing)
 
     assert catalog.reference(branch).hash == head
     assert next(catalog.history(branch, operations=True)).hash == head
     assert catalog.contents(branch, head, [TABLE])[TABLE].id == content_id
+
+
+def test_what_the_caller_has_read_is_not_read_again(catalog, branch, monkeypatch):
+    head, content_id = commit_table(catalog, branch)
+    existing = catalog.contents(branch, head, [TABLE])
+    changed = Put(TABLE, table("s3://lake/2", content_id))
+
+    def read(*arguments, **more):
+        raise AssertionError("it is read again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog, "contents", read)
+        head = catalog.commit(branch, head, [changed], "a test", existing=existing)
+    assert catalog.contents(branch, head, [TABLE])[TABLE].metadata_location == "s3://lake/2"
 
 
 def test_a_kind_changes_in_two_commits(catalog, branch):

@@ -193,13 +193,17 @@ class InMemoryCatalog:
         operations: Sequence[Operation],
         message: str,
         properties: Mapping[str, str] | None = None,
+        *,
+        existing: Mapping[Key, Content | None] | None = None,
     ) -> str:
         self._maybe_fail()
         if not operations:
             raise CatalogRefused(f"a commit to {branch} needs at least one operation")
         with self.lock:
             head = self._head_if(branch, expected_hash)
-            contents, kept = _apply(self._contents_at(head), operations, self._uuids)
+            stored = self._contents_at(head)
+            assert existing is None or existing == {key: stored.get(key) for key in existing}, "not what was there"
+            contents, kept = _apply(stored, operations, self._uuids)
             new_hash = hashlib.sha256(self._uuids().bytes).hexdigest()
             commit = Commit(new_hash, head, self.clock(), self._author, message, dict(properties or {}), kept)
             self._commits[new_hash] = _Stored(commit, contents)

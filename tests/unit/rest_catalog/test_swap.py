@@ -30,10 +30,10 @@ class Main(InMemoryCatalog):
         self.before: list[Callable[[], None]] = []
         self.commit("main", self.no_ancestor(), [Put(("ns",), namespace_content(("ns",)))], "namespace")
 
-    def commit(self, branch, expected_hash, operations, message, properties=None):  # type: ignore[no-untyped-def]
+    def commit(self, branch, expected_hash, operations, message, properties=None, **more):  # type: ignore[no-untyped-def]
         if branch == "main" and properties and self.before:
             self.before.pop(0)()
-        return super().commit(branch, expected_hash, operations, message, properties)
+        return super().commit(branch, expected_hash, operations, message, properties, **more)
 
     def put(self, key: tuple[str, ...], content: Content) -> None:
         self.commit("main", self.head, [Put(key, content)], "another")
@@ -125,8 +125,8 @@ def test_a_refusal_of_what_was_committed_nevertheless_is_no_refusal() -> None:
     main = Main()
     plain = InMemoryCatalog.commit
 
-    def commit(branch, expected_hash, operations, message, properties=None):  # type: ignore[no-untyped-def]
-        plain(main, branch, expected_hash, operations, message, properties)
+    def commit(branch, expected_hash, operations, message, properties=None, **more):  # type: ignore[no-untyped-def]
+        plain(main, branch, expected_hash, operations, message, properties, **more)
         raise CatalogRefused("an error, and a commit")
 
     main.commit = commit  # type: ignore[method-assign]

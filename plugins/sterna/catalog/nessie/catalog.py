@@ -231,6 +231,8 @@ class NessieCatalog:
         operations: Sequence[Operation],
         message: str,
         properties: Mapping[str, str] | None = None,
+        *,
+        existing: Mapping[Key, Content | None] | None = None,
     ) -> str:
         """See `Catalog.commit`.
 
@@ -248,7 +250,7 @@ class NessieCatalog:
         """
         if not operations:
             raise CatalogRefused(f"a commit to {branch} needs at least one operation")
-        self._validate_content_kinds(branch, expected_hash, operations)
+        self._validate_content_kinds(branch, expected_hash, operations, existing)
         fence = Unchanged(("sterna", "fence", uuid4().hex))
         body = {
             "commitMeta": {
@@ -273,7 +275,13 @@ class NessieCatalog:
             return False
         return True
 
-    def _validate_content_kinds(self, branch: str, hash: str, operations: Sequence[Operation]) -> None:
+    def _validate_content_kinds(
+        self,
+        branch: str,
+        hash: str,
+        operations: Sequence[Operation],
+        existing: Mapping[Key, Content | None] | None,
+    ) -> None:
         """Refuse a put of another kind than what it replaces.
 
         Nessie up to at least 0.108.4 stores such a value under the old kind's tag, answers 400, *and commits*: from
@@ -285,8 +293,10 @@ class NessieCatalog:
         replacing = [put for put in puts if put.content.id is not None or put.key in deleted]
         if not replacing:
             return
-        existing = self.contents(branch, hash, deleted | {put.key for put in replacing})
-        by_id = {content.id: content for key, content in existing.items() if key in deleted}
+        keys = deleted | {put.key for put in replacing}
+        if existing is None or not keys <= existing.keys():
+            existing = self.contents(branch, hash, keys)
+        by_id = {content.id: content for key, content in existing.items() if content is not None and key in deleted}
         for put in replacing:
             replaced = existing.get(put.key) or by_id.get(put.content.id)
             if replaced is not None and replaced.kind != put.content.kind:

@@ -79,7 +79,13 @@ def swap_on_main(
     while True:
         try:
             return commit_to_main(
-                catalog, head_hash, swap.operations, swap.message, properties, identified_by=[REST_COMMIT]
+                catalog,
+                head_hash,
+                swap.operations,
+                swap.message,
+                properties,
+                identified_by=[REST_COMMIT],
+                existing=swap.expected,
             )
         except CatalogConflict as error:
             if time.monotonic() > end:

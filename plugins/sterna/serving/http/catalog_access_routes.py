@@ -16,7 +16,8 @@ from starlette.responses import JSONResponse, Response
 
 from sterna.catalog.model import Key
 from sterna.errors import SternaError
-from sterna.serving.http.catalog_route import path_version
+from sterna.serving.http.catalog_errors import NO_STORE
+from sterna.serving.http.catalog_route import TABLE, path_version
 from sterna.serving.http.catalog_write_routes import WRITER_ROLES
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import unavailable
@@ -27,9 +28,7 @@ from sterna.serving.rest_catalog.signing import REMOTE_SIGNING, RequestSigner
 from sterna.serving.rest_catalog.vended_keys import VENDED_CREDENTIALS, KeyVendor
 
 log = logging.getLogger(__name__)
-_TABLE = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
-_SIGN, _CREDENTIALS = f"{_TABLE}/sign", f"{_TABLE}/credentials"
-_NO_STORE = {"Cache-Control": "no-store"}
+_SIGN, _CREDENTIALS = f"{TABLE}/sign", f"{TABLE}/credentials"
 _DELEGATION = "x-iceberg-access-delegation"
 _CACHE_CONTROL = b"Cache-Control"  # in this case of letters alone Java's client keeps the signature, for 30 seconds
 _REPEATABLE = ("GET", "HEAD")
@@ -123,7 +122,7 @@ class CatalogAccessRoutes:
         readable, may_write = Readable(self._gateway.audience, reader.roles), self._may_write(reader.roles)
         arguments = readable, key, may_write, path_version(request)
         keys = await to_thread.run_sync(self._vendor.credentials, *arguments, limiter=self._limiter)
-        return JSONResponse(keys, headers=_NO_STORE)
+        return JSONResponse(keys, headers=NO_STORE)
 
     async def sign_request(self, request: Request) -> Response:
         """Return the headers by which a store takes a client's request."""

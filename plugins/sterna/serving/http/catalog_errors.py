@@ -33,7 +33,10 @@ _RENAME = ["tables", "rename"]
 _OTHERS = frozenset(
     {"batches", "channels", "drops", "events", "features", "tables", "tickets"}
 )  # folders of other routers
-_NO_STORE = {"Cache-Control": "no-store"}
+NO_STORE = {"Cache-Control": "no-store"}
+"""The headers of an answer that is for one client, now."""
+# Without that header Java's client takes a 503 for a commit whose outcome is unknown.
+_UNAVAILABLE_HEADERS = {"Retry-After": "2"}
 
 
 def is_catalog_path(path: str) -> bool:
@@ -62,19 +65,18 @@ def failure_response(error: Exception, request_id: str) -> JSONResponse:
         case RequestError():
             return error_response(error)
         case RestCatalogError():
-            # Without that header Java's client takes a 503 for a commit whose outcome is unknown.
-            headers = {"Retry-After": "2"} if error.status == 503 else None
-            return _response(error.status, error.wire_type, str(error), headers)
+            return _response(error.status, error.wire_type, str(error))
         case NotYetHere():
-            return _response(503, _TYPES[503], str(error), {"Retry-After": "2"})
+            return _response(503, _TYPES[503], str(error))
     log.warning("a request of the catalog failed", exc_info=error, extra={FIELDS: {"request_id": request_id}})
     if isinstance(error, SternaError) and error.remedy is Remedy.RETRY:
         message = "the region's catalog or store does not answer, or not in time"
-        return _response(503, _TYPES[503], message, {"Retry-After": "2"})
+        return _response(503, _TYPES[503], message)
     message = str(error) if isinstance(error, TableError | StoreError) else _INTERNAL_MESSAGE
     return _response(500, _INTERNAL_TYPE, message)
 
 
 def _response(status: int, wire_type: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     body = {"error": {"message": message, "type": wire_type, "code": status}}
-    return JSONResponse(body, status, {**(headers or {}), **_NO_STORE})
+    defaults = _UNAVAILABLE_HEADERS if status == 503 else {}
+    return JSONResponse(body, status, {**defaults, **(headers or {}), **NO_STORE})

@@ -15,6 +15,11 @@ from starlette.types import Scope
 from sterna.serving.http.catalog_errors import failure_response
 from sterna.serving.http.errors import CLIENT_CLOSED_REQUEST
 
+NAMESPACES = "/v1/{prefix}/namespaces"
+NAMESPACE = f"{NAMESPACES}/{{namespace}}"
+TABLES, VIEWS = f"{NAMESPACE}/tables", f"{NAMESPACE}/views"
+TABLE, VIEW = f"{TABLES}/{{table}}", f"{VIEWS}/{{view}}"
+
 
 def path_version(request: Request) -> str | None:
     """Return the version of `main` that a request's path names; None: it names none, and means the newest."""

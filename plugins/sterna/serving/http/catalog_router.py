@@ -18,7 +18,17 @@ from starlette.responses import JSONResponse, Response
 from sterna.catalog.model import Key
 from sterna.errors import BadUpdate, Forbidden
 from sterna.serving.http.catalog_access_routes import CatalogAccessRoutes
-from sterna.serving.http.catalog_route import CatalogRoute, path_version
+from sterna.serving.http.catalog_errors import NO_STORE
+from sterna.serving.http.catalog_route import (
+    NAMESPACE,
+    NAMESPACES,
+    TABLE,
+    TABLES,
+    VIEW,
+    VIEWS,
+    CatalogRoute,
+    path_version,
+)
 from sterna.serving.http.catalog_write_routes import CatalogWriteRoutes
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import RequestError
@@ -32,14 +42,9 @@ from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog, with_ac
 from sterna.serving.rest_catalog.replays import KEY_LIFETIME_ISO
 from sterna.serving.rest_catalog.write_service import CatalogWriteService
 
-_NAMESPACES = "/v1/{prefix}/namespaces"
-_NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
-_TABLES, _VIEWS = f"{_NAMESPACE}/tables", f"{_NAMESPACE}/views"
-_TABLE, _VIEW = f"{_TABLES}/{{table}}", f"{_VIEWS}/{{view}}"
-_METRICS = f"{_TABLE}/metrics"
+_METRICS = f"{TABLE}/metrics"
 _PAST = f"/{PAST_PREFIX}{{version}}"
 _MAX_REPORT_BYTES = 1024 * 1024  # of metrics, which are read and thrown away
-_NO_STORE = {"Cache-Control": "no-store"}
 T = TypeVar("T")
 
 
@@ -70,15 +75,15 @@ class CatalogRouter:
         """What is there, as the specification names it; `/v1/config` itself is not listed."""
         self._past_endpoints: list[str] = []
         self.router.get("/v1/config", include_in_schema=False)(self.config)
-        self._add("GET", _NAMESPACES, self.list_namespaces)
-        self._add("GET", _NAMESPACE, self.load_namespace)
-        self._add("HEAD", _NAMESPACE, self.namespace_exists)
-        self._add("GET", _TABLES, self.list_tables)
-        self._add("GET", _TABLE, self.load_table)
-        self._add("HEAD", _TABLE, self.table_exists)
-        self._add("GET", _VIEWS, self.list_views)
-        self._add("GET", _VIEW, self.load_view)
-        self._add("HEAD", _VIEW, self.view_exists)
+        self._add("GET", NAMESPACES, self.list_namespaces)
+        self._add("GET", NAMESPACE, self.load_namespace)
+        self._add("HEAD", NAMESPACE, self.namespace_exists)
+        self._add("GET", TABLES, self.list_tables)
+        self._add("GET", TABLE, self.load_table)
+        self._add("HEAD", TABLE, self.table_exists)
+        self._add("GET", VIEWS, self.list_views)
+        self._add("GET", VIEW, self.load_view)
+        self._add("HEAD", VIEW, self.view_exists)
         self._add("POST", _METRICS, self.report_metrics)
         self._writes = writes is not None
         self._access = access or CatalogAccessRoutes(gateway)
@@ -170,7 +175,7 @@ class CatalogRouter:
             readable, request, lambda catalog, readable: catalog.load_table(readable, key, mode, config)
         )
         if keys := await self._access.vended(request, readable, key):
-            return Response(with_access(body, keys), media_type="application/json", headers=_NO_STORE)
+            return Response(with_access(body, keys), media_type="application/json", headers=NO_STORE)
         return _loaded(request, body)
 
     async def table_exists(self, request: Request) -> Response:
@@ -226,7 +231,7 @@ class CatalogRouter:
 
 
 def _json(body: dict[str, Any]) -> Response:
-    return JSONResponse(body, headers=_NO_STORE)
+    return JSONResponse(body, headers=NO_STORE)
 
 
 def _loaded(request: Request, body: ServedBody) -> Response:

@@ -17,6 +17,8 @@ from starlette.responses import JSONResponse, Response
 
 from sterna.catalog.model import Key, key_name
 from sterna.errors import BadUpdate, Busy, Forbidden, RestCatalogError, SternaError, TableError
+from sterna.serving.http.catalog_errors import NO_STORE
+from sterna.serving.http.catalog_route import NAMESPACE, NAMESPACES, TABLE, TABLES, VIEW, VIEWS
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import RequestError
 from sterna.serving.http.json_body import ParseLimits
@@ -33,14 +35,9 @@ from sterna.serving.rest_catalog.reader import served_body
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.write_service import CatalogWriteService
 
-NAMESPACES = "/v1/{prefix}/namespaces"
-_NAMESPACE = f"{NAMESPACES}/{{namespace}}"
-_TABLES, _VIEWS = f"{_NAMESPACE}/tables", f"{_NAMESPACE}/views"
-_TABLE, _VIEW = f"{_TABLES}/{{table}}", f"{_VIEWS}/{{view}}"
 WRITER_ROLES = frozenset({"writer", "admin"})
 """Roles that may write."""
 _MAINTENANCE_ROLE = "admin"
-_NO_STORE = {"Cache-Control": "no-store"}
 # A schema of ten thousand columns, or of types nested as deep as `schemas.MAX_DEPTH` allows, with three levels each.
 _PARSE_LIMITS = ParseLimits(max_values=500_000, max_depth=320)
 _RETRY_AFTER_SECONDS = 2
@@ -75,17 +72,17 @@ class CatalogWriteRoutes:
             add: takes a route's method, its path as the specification has it, and what answers it.
         """
         add("POST", NAMESPACES, self.create_namespace)
-        add("DELETE", _NAMESPACE, self.drop_namespace)
-        add("POST", f"{_NAMESPACE}/properties", self.update_namespace)
-        add("POST", _TABLES, self.create_table)
-        add("POST", f"{_NAMESPACE}/register", self.register_table)
-        add("POST", _TABLE, self.commit_table)
-        add("DELETE", _TABLE, self.drop_table)
+        add("DELETE", NAMESPACE, self.drop_namespace)
+        add("POST", f"{NAMESPACE}/properties", self.update_namespace)
+        add("POST", TABLES, self.create_table)
+        add("POST", f"{NAMESPACE}/register", self.register_table)
+        add("POST", TABLE, self.commit_table)
+        add("DELETE", TABLE, self.drop_table)
         add("POST", "/v1/{prefix}/tables/rename", self.rename_table)
         add("POST", "/v1/{prefix}/transactions/commit", self.commit_transaction)
-        add("POST", _VIEWS, self.create_view)
-        add("POST", _VIEW, self.replace_view)
-        add("DELETE", _VIEW, self.drop_view)
+        add("POST", VIEWS, self.create_view)
+        add("POST", VIEW, self.replace_view)
+        add("DELETE", VIEW, self.drop_view)
         add("POST", "/v1/{prefix}/views/rename", self.rename_view)
 
     async def create_namespace(self, request: Request) -> Response:
@@ -218,11 +215,11 @@ class CatalogWriteRoutes:
         return _loaded((await self._carry_out(request, write, *arguments)).body())
 
     async def _json(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
-        return JSONResponse(await self._carry_out(request, write, *arguments), headers=_NO_STORE)
+        return JSONResponse(await self._carry_out(request, write, *arguments), headers=NO_STORE)
 
     async def _done(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
         await self._carry_out(request, write, *arguments)
-        return Response(status_code=204, headers=_NO_STORE)
+        return Response(status_code=204, headers=NO_STORE)
 
     async def _carry_out(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Any:
         return await _carry_out(self._limiter, write, *arguments, _idempotency_key(request, arguments))
@@ -230,7 +227,7 @@ class CatalogWriteRoutes:
 
 def _loaded(result: Mapping[str, Any]) -> Response:
     body = served_body(result)
-    return Response(body.content, media_type="application/json", headers={**_NO_STORE, "ETag": body.etag})
+    return Response(body.content, media_type="application/json", headers={**NO_STORE, "ETag": body.etag})
 
 
 def _busy(reason: str) -> RequestError:

@@ -44,9 +44,9 @@ from sterna.serving.rest_catalog.commit import (
     stale_as_conflict,
 )
 from sterna.serving.rest_catalog.home_files import naming_table
-from sterna.serving.rest_catalog.name_errors import missing_table, missing_view
+from sterna.serving.rest_catalog.name_errors import missing_table, missing_view, require_namespace
 from sterna.serving.rest_catalog.names import require_key
-from sterna.serving.rest_catalog.new_names import adding_name, require_free_name, require_namespace
+from sterna.serving.rest_catalog.new_names import adding_name, require_free_name
 from sterna.serving.rest_catalog.new_tables import create_table_metadata
 from sterna.serving.rest_catalog.overlay import new_location_prefix, overlaid_properties, served_view_metadata
 from sterna.serving.rest_catalog.requirements import check_requirements
@@ -387,7 +387,7 @@ def drop_namespace(address: Address, namespace: Key, idempotency_key: str = "") 
         main = read_main(address, [namespace], idempotency_key)
         if main.replayed:
             return
-        require_namespace(main, namespace)
+        require_namespace(main.contents[namespace], namespace)
         try:
             message = f"drop namespace {key_name(namespace)}"
             carry_out(address, main, [Delete(namespace)], message, idempotency_key)
@@ -424,7 +424,7 @@ def update_namespace(
     reject_replica_uris(address.region().mapping, updates)
     with address.turns.take([namespace]):
         main = read_main(address, [namespace], idempotency_key)
-        content = require_namespace(main, namespace)
+        content = require_namespace(main.contents[namespace], namespace)
         current = content.payload.get("properties") or {}
         reject_protected_properties(updates, removals, current)
         changed = {name: value for name, value in current.items() if name not in removals} | dict(updates)

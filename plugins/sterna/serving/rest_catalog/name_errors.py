@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Key, key_name
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, Key, key_name
 from sterna.errors import AlreadyExists, NoSuchNamespace, NoSuchTable, NoSuchView
 
 _WORDS: Final = {ICEBERG_TABLE: "Table", ICEBERG_VIEW: "View", NAMESPACE: "Namespace"}
@@ -16,6 +16,17 @@ _WORDS: Final = {ICEBERG_TABLE: "Table", ICEBERG_VIEW: "View", NAMESPACE: "Names
 def missing_namespace(key: Key) -> NoSuchNamespace:
     """Return the error for a namespace that isn't there."""
     return NoSuchNamespace(f"Namespace does not exist: {_dotted(key)}")
+
+
+def require_namespace(content: Content | None, key: Key) -> Content:
+    """Return what `main` has under a name, which has to be a namespace's.
+
+    Raises:
+        NoSuchNamespace: it is none.
+    """
+    if content is None or content.kind != NAMESPACE:
+        raise missing_namespace(key)
+    return content
 
 
 def missing_table(key: Key) -> NoSuchTable:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sterna.catalog.model import NAMESPACE, Content, Key, key_name
+from sterna.catalog.model import Key, key_name
 from sterna.errors import CatalogConflict, CommitOutcomeUnknown, StaleBase
 from sterna.serving.rest_catalog.commit import Address, MainState, read_main
-from sterna.serving.rest_catalog.name_errors import missing_namespace, taken_name
+from sterna.serving.rest_catalog.name_errors import require_namespace, taken_name
 
 
 @contextmanager
@@ -62,18 +62,6 @@ def require_free_name(main: MainState, namespace: Key, key: Key) -> None:
         NoSuchNamespace, AlreadyExists: it isn't so.
     """
     if namespace:
-        require_namespace(main, namespace)
+        require_namespace(main.contents[namespace], namespace)
     if (existing := main.contents[key]) is not None:
         raise taken_name(existing.kind, key)
-
-
-def require_namespace(main: MainState, namespace: Key) -> Content:
-    """Return a namespace on `main`.
-
-    Raises:
-        NoSuchNamespace: there is none.
-    """
-    content = main.contents[namespace]
-    if content is None or content.kind != NAMESPACE:
-        raise missing_namespace(namespace)
-    return content

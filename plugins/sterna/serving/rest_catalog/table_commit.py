@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Content, Key, key_name
+from sterna.catalog.model import ICEBERG_TABLE, Content, Key, key_name
 from sterna.config.near_places import Places, accepted_folders, region_places, table_near_places
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import SOURCE_BRANCH, is_inside
@@ -22,7 +22,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import main_metadata
 from sterna.serving.rest_catalog.client_files import write_roots
 from sterna.serving.rest_catalog.metadata_updates import apply_table_updates, new_table_metadata
-from sterna.serving.rest_catalog.name_errors import missing_namespace, taken_name
+from sterna.serving.rest_catalog.name_errors import require_namespace, taken_name
 from sterna.serving.rest_catalog.overlay import strip_overlay
 from sterna.serving.rest_catalog.requirements import check_requirements
 from sterna.serving.rest_catalog.rules import (
@@ -255,9 +255,7 @@ def _require_namespace(context: RegionContext, namespace: Key) -> None:
     """
     if not namespace:
         return
-    content = context.primary.read_current(SOURCE_BRANCH, [namespace])[1].get(namespace)
-    if content is None or content.kind != NAMESPACE:
-        raise missing_namespace(namespace)
+    require_namespace(context.primary.read_current(SOURCE_BRANCH, [namespace])[1].get(namespace), namespace)
 
 
 def _require_own_locations(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+
 from tests.simulation.world import World
 
 
@@ -16,3 +18,13 @@ def play(seed: int, *, parts: bool = False) -> World:
             f"seed {seed}: {type(error).__name__}: {error}\n{trace}\nagain: --simulation-seed {seed}"
         ) from error
     return world
+
+
+def missing_texts(texts: Collection[str], traces: Iterable[Sequence[str]]) -> set[str]:
+    """Return those of some texts that are in none of the traces; no more traces are played than it takes."""
+    missing = set(texts)
+    for trace in traces:
+        missing = {text for text in missing if not any(text in line for line in trace)}
+        if not missing:
+            break
+    return missing

@@ -12,6 +12,7 @@ import yaml
 from sterna.config.sections.model import Services
 from sterna.errors import UsageError
 from sterna.replication.replica.region import RegionContext
+from sterna.serving.rest_catalog.client_access import open_client_access
 from sterna.serving.rest_catalog.engines import ENGINES, EngineSettings, engine_text, store_properties
 from sterna.serving.rest_catalog.reader import open_replica_catalog
 from sterna.serving.rest_catalog.settings import region_settings
@@ -144,7 +145,7 @@ def test_what_signs_has_a_key() -> None:
         ),
     )
     with pytest.raises(UsageError, match="'eu' has no credential_id"):
-        open_signer(replica, services)
+        open_signer(open_client_access(replica, services))
 
 
 def test_what_signs_has_an_s3_store(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_what_signs_has_an_s3_store(tmp_path: Path) -> None:
     place = {"location": f"file://{tmp_path}/eu/lake", "remote_signing": True}
     services = Services.model_validate({"catalog": {"regions": {"eu": place}}})
     with pytest.raises(UsageError, match="no S3 store"):
-        open_signer(open_replica_catalog(world.context(), services), services)
+        open_signer(open_client_access(open_replica_catalog(world.context(), services), services))
 
 
 def test_a_request_waits_for_a_store_as_long_as_the_settings_say(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from sterna.serving.http.services import GatewayServices
 from sterna.serving.http.tokens import build_verifier
 from sterna.serving.queries.job import QueryJob
 from sterna.serving.queries.service import QueryService
+from sterna.serving.rest_catalog.client_access import open_client_access
 from sterna.serving.rest_catalog.reader import open_replica_catalog
 from sterna.serving.rest_catalog.signing import open_signer
 from sterna.serving.rest_catalog.vended_keys import open_key_vendor
@@ -109,6 +110,7 @@ def build_server(
         log.warning("there are rules for readers and no keys: no client may read what they cover")
     gateway = Gateway(audience, options, verify)
     catalog = open_replica_catalog(context, services) if "catalog" in names else None
+    access = open_client_access(catalog, services) if catalog is not None else None
     gateway_services = GatewayServices(
         BranchPoller(EventLog(context, keep, _MAX_LOG_COMMITS), poller_options) if "events" in names else None,
         QueryService(context, services.queries, run_query) if services.queries and "queries" in names else None,
@@ -117,8 +119,8 @@ def build_server(
         open_features(context, services.features, run_query) if services.features and "features" in names else None,
         catalog,
         open_write_service(context, catalog, services) if catalog is not None else None,
-        open_signer(catalog, services) if catalog is not None else None,
-        open_key_vendor(catalog, services) if catalog is not None else None,
+        open_signer(access) if access is not None else None,
+        open_key_vendor(access) if access is not None else None,
     )
     return GatewayServer(_uvicorn_config(create_app(gateway, gateway_services), options), gateway, gateway_services)
 

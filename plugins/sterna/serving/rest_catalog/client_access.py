@@ -10,6 +10,7 @@ from urllib.parse import quote
 from sterna.catalog.model import Key
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.registry.credential import fileio_properties
+from sterna.config.sections.model import Services
 from sterna.errors import NoSuchTable, TableError
 from sterna.serving.rest_catalog.model import LoadedTable
 from sterna.serving.rest_catalog.names import NAMESPACE_SEPARATOR
@@ -19,6 +20,7 @@ from sterna.serving.rest_catalog.table_folders import (
     FolderAccess,
     NearRoots,
     TableFolders,
+    all_near_roots,
     new_table_folders,
     table_folders,
 )
@@ -38,7 +40,7 @@ class ClientAccess:
     """
 
     def __init__(self, catalog: ReplicaCatalog, roots: NearRoots) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._roots = roots
         self._folders = lru_cache(_MAX_KEPT_TABLES)(self._read_folders)
         self._selected: dict[frozenset[str] | None, tuple[_State, tuple[tuple[Key, TableFolders], ...]]] = {}
@@ -57,14 +59,14 @@ class ClientAccess:
             NoSuchTable, NoSuchVersion: the client may see none.
             StoreError, TableError: the metadata of the table, or of one that is hidden from the client, can't be read.
         """
-        catalog = self._catalog if version is None else self._catalog.as_of(version)
+        catalog = self.catalog if version is None else self.catalog.as_of(version)
         may_write = may_write and version is None
         try:
             folders = self._folders(key, str(catalog.require_table(readable, key).metadata_location))
         except NoSuchTable:
             if not may_write or not readable.table(key):
                 raise
-            folders = new_table_folders(self._catalog.mapping, self._roots, key)
+            folders = new_table_folders(self.catalog.mapping, self._roots, key)
         return self._folder_access(readable, folders, may_write)
 
     def of_loaded(self, readable: Readable, key: Key, loaded: LoadedTable, may_write: bool) -> FolderAccess:
@@ -82,7 +84,7 @@ class ClientAccess:
         if loaded.metadata_location:
             folders = self._folders(key, loaded.metadata_location)
         else:
-            folders = table_folders(self._catalog.mapping, self._roots, key, loaded.metadata)
+            folders = table_folders(self.catalog.mapping, self._roots, key, loaded.metadata)
         return self._folder_access(readable, folders, may_write)
 
     def path(self, key: Key, version: str | None = None) -> str:
@@ -92,7 +94,7 @@ class ClientAccess:
             key: the table's.
             version: as in `of_table`.
         """
-        prefix = self._catalog.mapping.region.name if version is None else f"{PAST_PREFIX}{quote(version, safe='')}"
+        prefix = self.catalog.mapping.region.name if version is None else f"{PAST_PREFIX}{quote(version, safe='')}"
         namespace, name = (
             quote(text, safe="", errors="surrogatepass") for text in (NAMESPACE_SEPARATOR.join(key[:-1]), key[-1])
         )
@@ -100,14 +102,14 @@ class ClientAccess:
 
     def store_properties(self) -> dict[str, str]:
         """Return the properties of the region's own store as Iceberg's FileIO names them, without keys."""
-        settings = self._catalog.settings
-        location = self._catalog.mapping.locate(settings.location).location
+        settings = self.catalog.settings
+        location = self.catalog.mapping.locate(settings.location).location
         return {**fileio_properties(location, None), **settings.defaults}
 
     def _read_folders(self, key: Key, metadata_uri: str) -> TableFolders:
         # The content of a metadata.json is a function of its URI.
-        metadata = self._catalog.read_metadata(metadata_uri)
-        return table_folders(self._catalog.mapping, self._roots, key, metadata)
+        metadata = self.catalog.read_metadata(metadata_uri)
+        return table_folders(self.catalog.mapping, self._roots, key, metadata)
 
     def other_tables(self, key: Key) -> tuple[TableFolders, ...]:
         """Return the folders of all tables but one, as this region has them, and as `main` has them here.
@@ -123,7 +125,7 @@ class ClientAccess:
     def _folder_access(self, readable: Readable, folders: TableFolders, may_write: bool) -> FolderAccess:
         is_restricted = not readable.access.shows_all(readable.roles)
         hidden = self._hidden_folders(readable) if is_restricted else ()
-        return FolderAccess(self._catalog.mapping, folders, hidden, may_write, self._roots.inboxes, is_restricted)
+        return FolderAccess(self.catalog.mapping, folders, hidden, may_write, self._roots.inboxes, is_restricted)
 
     def _hidden_folders(self, readable: Readable) -> tuple[TableFolders, ...]:
         """Return the folders of tables that a client may not see, those that were born here and are served nowhere
@@ -139,9 +141,9 @@ class ClientAccess:
 
         Of `main` those count whose metadata is in this region: others write nothing here, or the branch has them.
         """
-        index, mapping = self._catalog.index, self._catalog.mapping
+        index, mapping = self.catalog.index, self.catalog.mapping
         generation = index.recent.generation  # before the branch is read, so that no later change is missed
-        branch, main = index.read(), self._catalog.main_index.read()
+        branch, main = index.read(), self.catalog.main_index.read()
         state = branch.hash, generation, main.hash
         kept = self._selected.get(kept_key)
         if kept is not None and kept[0] == state:
@@ -161,3 +163,13 @@ def _is_local(mapping: RegionMapping, uri: str) -> bool:
         return mapping.is_local(uri)
     except TableError:  # in no location of the registry
         return False
+
+
+def open_client_access(catalog: ReplicaCatalog, services: Services) -> ClientAccess:
+    """Return the access of the clients of a region's address; nothing is read yet.
+
+    Args:
+        catalog: the reading side.
+        services: the services file.
+    """
+    return ClientAccess(catalog, all_near_roots(catalog.mapping, services))

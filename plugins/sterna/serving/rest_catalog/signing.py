@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from sterna.catalog.model import Key
 from sterna.config.registry.s3 import S3, s3_endpoint
-from sterna.config.sections.model import Services
 from sterna.errors import Forbidden, UsageError
 from sterna.serving.rest_catalog.client_access import ClientAccess
 from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
@@ -22,7 +21,7 @@ from sterna.serving.rest_catalog.sign_request import read_sign_request
 from sterna.serving.rest_catalog.signature import sign_request
 from sterna.serving.rest_catalog.store_probe import Check, StoreProbe
 from sterna.serving.rest_catalog.store_requests import Access, RegionStores, StoreRequest
-from sterna.serving.rest_catalog.table_folders import FolderAccess, NearRoots, all_near_roots
+from sterna.serving.rest_catalog.table_folders import FolderAccess
 
 REMOTE_SIGNING = "remote-signing"
 """The name of this way of access in the header `X-Iceberg-Access-Delegation`."""
@@ -38,16 +37,15 @@ class RequestSigner:
     """Signs requests to one region's S3 stores; may be used by any number of threads.
 
     Args:
-        catalog: the reading side of the region's address.
-        roots: of all regions.
+        access: of the clients of the region's address.
 
     Raises:
         UsageError: the region has no S3 store, or one whose credential isn't named.
     """
 
-    def __init__(self, catalog: ReplicaCatalog, roots: NearRoots) -> None:
-        self._catalog = catalog
-        self._access = ClientAccess(catalog, roots)
+    def __init__(self, access: ClientAccess) -> None:
+        self._catalog = catalog = access.catalog
+        self._access = access
         self._stores = RegionStores(catalog.mapping, _public_endpoints(catalog))
         _validate_credentials(self._stores)
         self._probe = StoreProbe(catalog.settings.timeout)
@@ -144,16 +142,15 @@ def _validate_credentials(stores: RegionStores) -> None:
             )
 
 
-def open_signer(catalog: ReplicaCatalog, services: Services) -> RequestSigner | None:
+def open_signer(access: ClientAccess) -> RequestSigner | None:
     """Return what signs requests to the stores of a region's address; None where its settings have nothing signed.
 
     Args:
-        catalog: the reading side.
-        services: the services file.
+        access: of its clients.
 
     Raises:
         UsageError: as `RequestSigner`.
     """
-    if not catalog.settings.remote_signing:
+    if not access.catalog.settings.remote_signing:
         return None
-    return RequestSigner(catalog, all_near_roots(catalog.mapping, services))
+    return RequestSigner(access)

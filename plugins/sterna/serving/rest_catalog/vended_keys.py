@@ -19,13 +19,12 @@ from sterna.config.registry.connection import Credential
 from sterna.config.registry.model import Location
 from sterna.config.registry.s3 import S3, s3_keys, s3_region
 from sterna.config.sections.catalog import VendedKeys
-from sterna.config.sections.model import Services
 from sterna.errors import Forbidden, StoreDenied, StoreUnreachable, UsageError
 from sterna.serving.rest_catalog.client_access import ClientAccess
 from sterna.serving.rest_catalog.model import LoadedTable
-from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
+from sterna.serving.rest_catalog.reader import Readable
 from sterna.serving.rest_catalog.session_policy import session_policy
-from sterna.serving.rest_catalog.table_folders import FolderAccess, NearRoots, all_near_roots
+from sterna.serving.rest_catalog.table_folders import FolderAccess
 
 VENDED_CREDENTIALS = "vended-credentials"
 """The name of this way of access in the header `X-Iceberg-Access-Delegation`."""
@@ -52,18 +51,17 @@ class KeyVendor:
     """Vends keys for one region's S3 stores; may be used by any number of threads.
 
     Args:
-        catalog: the reading side of the region's address.
+        access: of the clients of the region's address.
         settings: of the region's vended keys.
-        roots: of all regions.
 
     Raises:
         UsageError: the region's location is in no S3 store, or in one whose credential isn't named.
     """
 
-    def __init__(self, catalog: ReplicaCatalog, settings: VendedKeys, roots: NearRoots) -> None:
-        self._catalog = catalog
+    def __init__(self, access: ClientAccess, settings: VendedKeys) -> None:
+        self._catalog = catalog = access.catalog
         self._settings = settings
-        self._access = ClientAccess(catalog, roots)
+        self._access = access
         self._location = catalog.mapping.locate(catalog.settings.location).location
         _validate_location(self._location)
         self._kept: OrderedDict[tuple[str, str], SessionKeys] = OrderedDict()
@@ -181,20 +179,19 @@ class KeyVendor:
         )
 
 
-def open_key_vendor(catalog: ReplicaCatalog, services: Services) -> KeyVendor | None:
+def open_key_vendor(access: ClientAccess) -> KeyVendor | None:
     """Return what vends keys for a region's address; None where its settings have none.
 
     Args:
-        catalog: the reading side.
-        services: the services file.
+        access: of its clients.
 
     Raises:
         UsageError: as `KeyVendor`.
     """
-    settings = catalog.settings.vended_keys
+    settings = access.catalog.settings.vended_keys
     if settings is None:
         return None
-    return KeyVendor(catalog, settings, all_near_roots(catalog.mapping, services))
+    return KeyVendor(access, settings)
 
 
 def _session_keys(answer: Mapping[str, Any]) -> SessionKeys:

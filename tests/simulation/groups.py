@@ -57,6 +57,12 @@ class Group:
     def files(self) -> tuple[str, ...]:
         return tuple(sorted({file for target in self.targets.values() if target for file in target.files}))
 
+    @property
+    def all_files(self) -> tuple[str, ...]:
+        """Its content files, and the localized metadata."""
+        targets = [target for target in self.targets.values() if target]
+        return (*self.files, *(metadata_file(target, self.registry.number) for target in targets))
+
 
 def metadata_file(version: Version, registry: int) -> str:
     """Return the localized metadata of a version; content follows from the name."""
@@ -104,7 +110,7 @@ def plan_small(
         keys |= source.tables.keys() | head.tables.keys()
     targets: dict[str, Version | None] = {}
     in_transit: dict[str, int] = {}
-    for key in keys:
+    for key in sorted(keys):
         wanted, shown, entry = wanted_version(source, key, registry), head.tables.get(key), head.entries.get(key)
         if entry and entry.left and wanted:
             in_transit[key] = entry.left
@@ -112,7 +118,7 @@ def plan_small(
             targets[key] = None
         elif wanted and (shown is None or (shown.version, shown.registry) != (wanted, registry.number)):
             targets[key] = wanted
-    groups = merge([*(commit.changed for commit in commits), *labels(head.entries), *({key} for key in keys)])
+    groups = merge([*(commit.changed for commit in commits), *labels(head.entries), *({key} for key in sorted(keys))])
     entries: dict[str, Entry] = {}
     for group in groups:
         left = {key: count_missing(targets.get(key), present) for key in group}
@@ -295,6 +301,63 @@ def group_commit(
         collecting="",
         rewrote=False,
     )
+
+
+# The other way: one publisher. What a bulk run completed is published by the next small sync, at the run's H0.
+
+
+@dataclass(frozen=True)
+class CompletedGroup:
+    """A group that a bulk run copied and localized, as it records it beside the replica.
+
+    Args:
+        base: hash of the replica commit that the run was planned for.
+        term: the primary's, then.
+        sizes: of its files.
+    """
+
+    group: Group
+    base: str
+    term: int
+    sizes: Mapping[str, int]
+
+
+def small_and_completed_commit(
+    commit: ReplicaCommit, plan: SmallPlan, completed: Sequence[CompletedGroup], main: Sequence[MainCommit]
+) -> ReplicaCommit:
+    """Return a small sync's commit with the groups that were completed; it is made for the head of the sync's plan."""
+    tables: Mapping[str, Shown] = commit.tables
+    targets = dict(plan.targets)
+    for one in completed:
+        rebased = replace(commit, tables=tables)
+        tables = changed_tables(rebased, one.group.targets, one.group.registry, one.sizes)
+        targets |= one.group.targets
+    entries = remaining_entries([one.group for one in completed], commit, main)
+    return replace(commit, tables=tables, entries=entries, record=next_record(plan.head, targets, entries))
+
+
+def completed_groups(
+    catalog: Catalog,
+    plan: SmallPlan,
+    commit: ReplicaCommit,
+    main: Sequence[MainCommit],
+    completed: Iterable[CompletedGroup],
+) -> list[CompletedGroup]:
+    """Return what of some completed groups a small sync may publish.
+
+    Args:
+        plan, commit: of the small sync, without them.
+        main: as the plan saw it.
+        completed: by bulk runs.
+    """
+    standing: list[CompletedGroup] = []
+    for one in completed:
+        commits = catalog.between(one.base, plan.head.hash)
+        stale = commits is None or not is_same_term(catalog, one.term) or is_replaced(commits)
+        taken = any(one.group.entries.keys() & other.group.entries.keys() for other in standing)
+        if not (stale or taken) and stands(one.group, commit, main, plan.registry):
+            standing.append(one)
+    return standing
 
 
 def may_delete(file_time: int, head: ReplicaCommit) -> bool:

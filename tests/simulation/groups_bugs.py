@@ -14,7 +14,7 @@ from unittest.mock import patch
 from tests.simulation import groups, groups_world
 from tests.simulation.groups import Group
 from tests.simulation.groups_model import Catalog, Entry, MainCommit, ReplicaCommit
-from tests.simulation.groups_runs import may_publish
+from tests.simulation.groups_runs import first_base, may_publish
 from tests.simulation.groups_world import GroupsWorld
 
 
@@ -174,6 +174,11 @@ def entries_as_the_plan_saw_them() -> AbstractContextManager[Any]:
         return replace(rebased, entries={**others, **own})
 
     return _both(planted(groups.plan_groups, plan), planted(groups.group_commit, commit))
+
+
+def one_look_for_a_whole_run() -> AbstractContextManager[Any]:
+    """What a run's first publication proved again counts as proven for the groups after it."""
+    return planted(first_base, lambda run: run.newest or run.base, groups_world)
 
 
 def one_id_for_a_whole_run() -> AbstractContextManager[Any]:

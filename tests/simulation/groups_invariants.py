@@ -61,10 +61,11 @@ class GroupInvariants:
             raise Violation(f"identity: a second commit of {commit.run_id}")
         positions = self._check_keys(commit, watermark)
         self._check_order(positions, watermark)
-        if commit.run_id.startswith("bulk-"):
-            self._check_group(parent, commit, watermark)
+        if commit.run_id.startswith("bulk-") and commit.watermark != parent.watermark:
+            raise Violation("order: a group moves the watermark")
         if not commit.run_id.startswith(("collect-", "repair-")):
             self._check_record(parent, commit)
+            self._check_published(commit, watermark)
             if commit.collecting or commit.rewrote:
                 raise Violation(f"markers: {commit.run_id} repeats what another one did")
 
@@ -125,20 +126,18 @@ class GroupInvariants:
         after = any(main[index].tables.get(key) == shown for index in range(number, watermark + 1))
         return {*(["before"] if before else []), *(["after"] if after else [])}
 
-    def _check_group(self, parent: ReplicaCommit, commit: ReplicaCommit, watermark: int) -> None:
-        """A group leaves W alone, brings no table back that `main` dropped, and goes by the newest registry."""
+    def _check_published(self, commit: ReplicaCommit, watermark: int) -> None:
+        """What is published was not dropped by `main`, is localized by the commit's registry, and belongs here."""
         world = self._world
-        if (commit.watermark, commit.registry) != (parent.watermark, parent.registry):
-            raise Violation("order: a group moves the watermark")
         for key in commit.record.previous:
             shown, source = commit.tables.get(key), world.catalog.main[watermark].tables.get(key)
             if shown is None:
                 continue
             if source is None or source.id != shown.version.id:
                 raise Violation(f"drops: {key} is published, and main dropped it")
-            if shown.registry != parent.registry:
+            if shown.registry != commit.registry:
                 raise Violation(f"registry: {key} is published by an old registry")
-            registry = next(registry for registry in world.registries if registry.number == parent.registry)
+            registry = next(registry for registry in world.registries if registry.number == commit.registry)
             if key in registry.excluded:
                 raise Violation(f"residency: {key} is published in a region that it is kept out of")
 

@@ -139,6 +139,13 @@ class Catalog:
         branches = [index for index, branch in enumerate(reversed(self._journal)) if branch is self.replica]
         return branches[began] + 1 if 0 <= began < len(branches) else 0
 
+    def between(self, base: str, head: str) -> tuple[ReplicaCommit, ...] | None:
+        """Return the commits after one up to another; None where it is no ancestor."""
+        hashes = [commit.hash for commit in self.replica]
+        if base not in hashes or head not in hashes or hashes.index(head) < hashes.index(base):
+            return None
+        return tuple(self.replica[hashes.index(base) + 1 : hashes.index(head) + 1])
+
     def since(self, base: str) -> tuple[ReplicaCommit, ...] | None:
         """Return the commits after one; None where it is no ancestor of the head."""
         hashes = [commit.hash for commit in self.replica]

@@ -33,7 +33,8 @@ class BulkProgress:
     """A bulk run: what it has copied, at which size, and up to which replica commit that is proven.
 
     Args:
-        base: hash of the newest replica commit that was looked at.
+        base: hash of the replica commit that it was planned for.
+        newest: hash of the newest replica commit that a publication looked at.
         missing: files that could not be copied.
         publications: how many it has made.
     """
@@ -42,6 +43,7 @@ class BulkProgress:
     term: int
     base: str
     sizes: dict[str, int] = field(default_factory=dict)
+    newest: str = ""
     missing: set[str] = field(default_factory=set)
     publications: int = 0
 
@@ -53,6 +55,14 @@ class Lease:
     run_id: str = ""
     time: int = -1_000
     files: int = 0
+
+
+def first_base(run: BulkProgress) -> str:
+    """Return the commit after which a publication looks for deletions.
+
+    The run's own, for each of them: what an earlier one proved again are the files of its own groups.
+    """
+    return run.base
 
 
 def may_publish(group: Group, run: BulkProgress) -> bool:

@@ -79,23 +79,26 @@ def _beside_a_failover(world: GroupsWorld) -> None:
 
 
 def _come_back(world: GroupsWorld) -> Iterator[None]:
-    """Let a large table be dropped and come back, grown; return a bulk run that found its old files."""
-    _append(world)
+    """Let two large tables be dropped and come back, grown; return a bulk run that found their old files."""
+    for key in (_KEY, "v"):
+        _append(world, key)
     world.settle()
-    table = world.catalog.main[-1].tables[_KEY]
-    world.write({_KEY: None})
+    tables = world.catalog.main[-1].tables
+    for key in (_KEY, "v"):
+        world.write({key: None})
     _finish(world, world.small_sync())
     world.time += _LONG
     _finish(world, world.clean_up())
-    world.write({_KEY: world.appended(table, world.number(), large=True)})
+    for key in (_KEY, "v"):
+        world.write({key: world.appended(tables[key], world.number(), large=True)})
     _finish(world, world.small_sync())
     slow = _planned_run(world)
     world.time += _LONG
     return slow
 
 
-def _append(world: GroupsWorld) -> None:
-    world.write({_KEY: world.appended(world.catalog.main[-1].tables.get(_KEY), large=True)})
+def _append(world: GroupsWorld, key: str = _KEY) -> None:
+    world.write({key: world.appended(world.catalog.main[-1].tables.get(key), large=True)})
     _finish(world, world.small_sync())
 
 

@@ -13,7 +13,7 @@ from tests.simulation import groups
 from tests.simulation.groups import Group
 from tests.simulation.groups_invariants import GroupInvariants
 from tests.simulation.groups_model import Catalog, Registry, ReplicaCommit, Version
-from tests.simulation.groups_runs import Actor, BulkProgress, Faults, Lease, Steps, may_publish
+from tests.simulation.groups_runs import Actor, BulkProgress, Faults, Lease, Steps, first_base, may_publish
 from tests.simulation.groups_scenes import play_scene
 from tests.simulation.store import Violation
 
@@ -28,9 +28,16 @@ _MAX_LOST = 8  # commits of all branches, by a failover
 
 
 class GroupsWorld:
-    """Everything that takes part, made from a seed."""
+    """Everything that takes part, made from a seed.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        seed: decides everything.
+        one_publisher: small syncs publish what bulk runs completed.
+    """
+
+    def __init__(self, seed: int, *, one_publisher: bool = False) -> None:
+        self.one_publisher = one_publisher
+        self.completed: list[groups.CompletedGroup] = []
         self.seed = seed
         self.rng = Random(seed)
         self.trace: list[str] = []
@@ -55,13 +62,8 @@ class GroupsWorld:
         self.speeds = [self.rng.choice((1, 3, 9)) for _ in range(5)]
         self.lease_lost = self.rng.choice((0.1, 0.9))
         self.invariants = GroupInvariants(self)
-        self.actors = [
-            Actor("S", self.small_sync),
-            Actor("T", self.small_sync),
-            Actor("L", self.bulk_run),
-            Actor("M", self.bulk_run),
-            Actor("C", self.clean_up),
-        ]
+        starts = (self.small_sync, self.small_sync, self.bulk_run, self.bulk_run, self.clean_up)
+        self.actors = [Actor(name, start) for name, start in zip("STLMC", starts, strict=True)]
 
     def tell(self, line: str) -> None:
         self.trace.append(f"{self.time}: {line}")
@@ -170,7 +172,7 @@ class GroupsWorld:
         excluded = frozenset(key for key in _KEYS if self.rng.random() < 0.1)
         self.registry = Registry(self.registry.number + 1, excluded)
         self.registries.append(self.registry)
-        self.tell(f"{self.registry}")
+        self.tell(f"registry {self.registry.number} leaves out {sorted(excluded)}")
 
     def _arrive(self) -> None:
         if self.late:
@@ -222,10 +224,10 @@ class GroupsWorld:
         plan = groups.plan_small(main, head, registry, self.store.keys())
         files = {file for target in plan.targets.values() if target for file in target.files}
         sizes = {file: self.store[file][0] for file in files if file in self.store}
-        if not plan.targets and (head.watermark, head.registry, dict(head.entries)) == (
-            *(plan.source.hash, registry.number),
-            plan.entries,
-        ):
+        commit = groups.small_commit(plan, sizes, run_id, self.time)
+        completed = groups.completed_groups(catalog, plan, commit, main, self.completed)
+        recorded = (head.watermark, head.registry, head.entries) == (commit.watermark, commit.registry, commit.entries)
+        if recorded and not plan.targets and not completed:
             return
         for file in sorted(files - sizes.keys()):
             yield
@@ -237,6 +239,8 @@ class GroupsWorld:
         if registry != self.registry:
             return
         commit = groups.small_commit(plan, sizes, run_id, self.time)
+        if completed:
+            commit = groups.small_and_completed_commit(commit, plan, completed, main)
         # An answer that is lost is looked for by the task's next try, which plans again here.
         self.commits_by_kind["small"] += bool(self.send(head.hash, term, commit))
 
@@ -297,18 +301,23 @@ class GroupsWorld:
             yield
             if may_publish(group, run):
                 run.sizes |= self.localize(group.targets, registry)
-                yield from self.publish(run, [group])
+                if self.one_publisher:
+                    sizes = {file: run.sizes.get(file, 0) for file in group.all_files}
+                    self.completed.append(groups.CompletedGroup(group, run.base, run.term, sizes))
+                else:
+                    yield from self.publish(run, [group])
 
     def publish(self, run: BulkProgress, ready: list[Group]) -> Steps:
         """Publish what still stands of some groups, in one commit."""
         run.publications += 1
         run_id = groups.publication_id(run.run_id, run.publications)
+        base = first_base(run)
         while True:
             yield
             head = self.catalog.head
             if self.is_collecting(head):
                 continue
-            commits = self.catalog.since(run.base)
+            commits = self.catalog.since(base)
             if commits is None or not groups.is_same_term(self.catalog, run.term):
                 self.tell(f"{run_id}: a failover took back what it was planned for")
                 return
@@ -318,9 +327,9 @@ class GroupsWorld:
             if groups.is_replaced(commits):
                 self.tell(f"{run_id}: its files are proven again")
                 ready = yield from self.prove(run, ready)
-                run.base = head.hash
+                base = run.newest = head.hash
                 continue
-            run.base = head.hash
+            base = run.newest = head.hash
             main = tuple(self.catalog.main)
             standing = [group for group in ready if groups.stands(group, head, main, self.registry)]
             if len(standing) < len(ready):
@@ -337,10 +346,7 @@ class GroupsWorld:
         """Look at the size of each file again; return the groups of which none is missing."""
         complete = []
         for group in ready:
-            names = [
-                *group.files,
-                *(groups.metadata_file(target, group.registry.number) for target in group.targets.values() if target),
-            ]
+            names = group.all_files
             for name in names:
                 yield
                 if name in self.store:

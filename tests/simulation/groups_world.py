@@ -28,12 +28,7 @@ _MAX_LOST = 8  # commits of all branches, by a failover
 
 
 class GroupsWorld:
-    """Everything that takes part, made from a seed.
-
-    Args:
-        seed: decides everything.
-        one_publisher: small syncs publish what bulk runs completed.
-    """
+    """Everything that takes part, made from a seed; where there is one publisher, that is the small sync."""
 
     def __init__(self, seed: int, *, one_publisher: bool = False) -> None:
         self.one_publisher = one_publisher
@@ -97,8 +92,7 @@ class GroupsWorld:
         if head.entries or head.watermark != source.hash:
             raise Violation(f"progress: {head.entries} at {head.watermark}, and main is at {source.hash}")
         before = len(self.catalog.replica)
-        for _ in self.small_sync():
-            pass
+        list(self.small_sync())
         if len(self.catalog.replica) != before:
             raise Violation("progress: nothing changed, and a sync commits")
 

@@ -132,6 +132,15 @@ class Catalog:
             self._journal.pop().pop()
         self.term += 1
 
+    def count_lost(self, most: int, kept: int) -> int:
+        """Return how many commits, at most so many, a failover may lose without losing the first replica commits."""
+        spare = len(self.replica) - kept
+        for lost, branch in enumerate(reversed(self._journal[-most:] if most else [])):
+            spare -= branch is self.replica
+            if spare < 0:
+                return lost
+        return most
+
     def since_deletion(self) -> int:
         """Return how many commits there are of all branches since a clean-up began to delete, that one included."""
         replica = list(reversed(self.replica))

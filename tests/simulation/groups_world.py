@@ -44,6 +44,7 @@ class GroupsWorld:
         self.purged: set[str] = set()
         self.dropped: list[Version] = []
         self.late: list[Callable[[], bool]] = []
+        self.kept = 0  # replica commits that no failover loses: what they show was deleted for later ones
         self.lease = Lease()
         self.garbage: dict[str, int] = {}  # by file, since when clean-ups find it unreachable
         self.planned_groups = 0
@@ -84,6 +85,7 @@ class GroupsWorld:
             self.invariants.check()
         self.time += groups.GC_EXPIRY_TICKS + _LEASE_TICKS
         for _ in range(_SETTLING_SYNCS):
+            self.time += _LEASE_TICKS
             for steps in (self.small_sync(), self.bulk_run()):
                 for _ in steps:
                     self.time += 1
@@ -158,6 +160,7 @@ class GroupsWorld:
 
     def _fail_over(self) -> None:
         lost = min(self.rng.choice((0, 1, 3, self.catalog.since_deletion())), _MAX_LOST)
+        lost = self.catalog.count_lost(lost, self.kept)
         self.catalog.fail_over(lost)
         self.tell(f"a failover loses {lost} commits: main is at {self.catalog.main[-1].hash}")
         self.invariants.restart()
@@ -188,6 +191,7 @@ class GroupsWorld:
     def _repair(self) -> None:
         """Overwrite a file that a running sync may count on; no head reaches it. Its length is another one then."""
         reached = self.reached(self.catalog.head)
+        self.kept = len(self.catalog.replica) - 1
         free = sorted(self.store.keys() - reached)
         if free and not self.catalog.head.collecting:
             name = self.rng.choice(free)
@@ -381,6 +385,7 @@ class GroupsWorld:
         ):
             return
         fenced = catalog.head.hash
+        self.kept = len(catalog.replica) - 1
         self.tell(f"{pass_id} deletes")
         reached = self.reached(head)
         for file in ready:

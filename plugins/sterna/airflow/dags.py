@@ -27,6 +27,7 @@ from sterna.airflow.params import option_param
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import OPTIONS, get_float, get_option, get_timedelta, parse_follow_duration
 from sterna.airflow.watcher import add_watcher
+from sterna.concurrency.priority import lower_process_priority
 from sterna.errors import UsageError
 from sterna.operations.alarms import ALARM_CHECKS
 from sterna.replication.plan.options import OptionForm, SyncOptions, option_form, option_name
@@ -151,9 +152,8 @@ def bulk_dag(
     cron = get_option("schedule") if schedule is None else schedule
     settings = {"schedule": build_schedule(cron, [transit_asset(region)]), **kwargs}
     with new_dag(dag_id, region, _BULK_DOC, settings) as dag:
-        _add_sync_stages(
-            {"lane": "large"}, SternaFinishBulkOperator, "arrive", {"region": region, "registry": registry}
-        )
+        common = {"region": region, "registry": registry, "pre_execute": lambda context: lower_process_priority()}
+        _add_sync_stages({"lane": "large"}, SternaFinishBulkOperator, "arrive", common)
     return dag
 
 

@@ -22,6 +22,7 @@ from sterna.cli.options import (
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.cli.signals import interrupt_on_sigterm
+from sterna.concurrency.priority import lower_process_priority
 from sterna.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def sync(
     """
     from sterna.replication.sync.run import sync as run_sync
 
+    if lane == "large":
+        lower_process_priority()
     output = Output(as_json)
     options = _sync_options(tables, full=full, restore_branch=restore_branch, lane=lane, dry_run=dry_run)
     with open_context(registry, region) as context, output.progress("sync") as progress:

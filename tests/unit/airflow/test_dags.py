@@ -98,6 +98,9 @@ def test_the_large_lane_s_shape(bag: Any) -> None:
     dag = bag.dags["sterna_large"]
     assert [task.task_id for task in dag.topological_sort()] == ["plan", "copy", "localize", "arrive"]
     assert dag.get_task("plan").options == {"lane": "large"}
+    assert all(_lowers_priority(task) for task in dag.tasks)
+    small = sync_dag(region="us", registry="/r.yaml", lanes=True)
+    assert not any(_lowers_priority(task) for task in small.tasks)
     assert bag.dags["sterna_sync"].params["lane"] == "small"
     assert dag.max_active_runs == 1
     assert not dag.catchup
@@ -177,6 +180,12 @@ def test_without_a_region_the_dag_file_says_what_to_set(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
+def _lowers_priority(task: Any) -> bool:
+    """Return whether a task's process leaves the processors to others."""
+    arguments = getattr(task, "partial_kwargs", {})
+    return bool(arguments.get("pre_execute") or getattr(task, "_pre_execute_hook", None))
+
+
 def test_parsing_them_imports_nothing_heavy() -> None:
     heavy = (
         "pyspark",

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from sterna.cli import sync as sync_commands
 from sterna.replication.replica import region as replica_region
 from tests.support.small_world import World, run, with_registry
 from tests.unit.cli.conftest import Sterna
@@ -23,7 +24,9 @@ def lanes(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     return configured
 
 
-def test_a_lane_at_a_time(lanes: World, sterna: Sterna) -> None:
+def test_a_lane_at_a_time(lanes: World, sterna: Sterna, monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered: list[bool] = []
+    monkeypatch.setattr(sync_commands, "lower_process_priority", lambda: lowered.append(True))
     planned = sterna("plan")
     assert "in transit ns.big since" in planned.out
     assert "bytes left; the large lane brings it" in planned.out
@@ -33,8 +36,9 @@ def test_a_lane_at_a_time(lanes: World, sterna: Sterna) -> None:
     assert (first.code, report["published"], report["held"]) == (0, ["ns.a"], [])
     assert [item["key"] for item in report["transit"]] == ["ns.big"]
     assert "in transit ns.big since" in sterna("status").out
+    assert not lowered
     brought = sterna("sync", "--lane", "large")
-    assert brought.code == 0
+    assert (brought.code, lowered) == (0, [True])
     assert brought.out.startswith("copied: 1 files")
     last = json.loads(sterna("sync", "--lane", "small", "--json").out)
     assert (last["published"], last["transit"]) == (["ns.big"], [])

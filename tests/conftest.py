@@ -77,7 +77,6 @@ _MARKS = {
         "integration/sync/test_histories.py",
         "integration/sync/test_writers_at_once.py",
         "simulation/test_compacting.py",
-        "simulation/test_groups.py",
         "simulation/test_rest_catalog.py",
         "simulation/test_seeds.py",
         "unit/iceberg/test_fuzz.py",

@@ -68,12 +68,14 @@ class Field:
         codec: of its value.
         default: its value where it is absent; `REQUIRED`: then this is no such record.
         attribute: of the Python object; "": it has the same name.
+        omits_default: the field is left out where it has its default, so that older versions read the record.
     """
 
     name: str
     codec: Codec[Any]
     default: Any = REQUIRED
     attribute: str = ""
+    omits_default: bool = False
 
     @property
     def argument(self) -> str:
@@ -106,6 +108,12 @@ class Record(Generic[T]):
         return (*inlined_names, *(member.name for member in self.fields))
 
     @property
+    def omitted_names(self) -> frozenset[str]:
+        """The names of those fields that are left out where they have their default."""
+        inlined_names = (name for record in self.inlined.values() for name in record.omitted_names)
+        return frozenset((*inlined_names, *(member.name for member in self.fields if member.omits_default)))
+
+    @property
     def codec(self) -> Codec[T]:
         """The record as a field of another one."""
         return Codec(self.decode, self.encode)
@@ -117,6 +125,8 @@ class Record(Generic[T]):
             encoded |= record.encode(getattr(value, attribute))
         for member in self.fields:
             attribute_value = getattr(value, member.argument)
+            if member.omits_default and attribute_value == member.default:
+                continue
             encoded[member.name] = (
                 attribute_value if member.codec.encode is None else member.codec.encode(attribute_value)
             )
@@ -169,7 +179,7 @@ class Record(Generic[T]):
     def _handle_unknown(self, raw: Mapping[str, Any], path: str, arguments: dict[str, Any]) -> None:
         names = set(self.names)
         unknown = {name: value for name, value in raw.items() if name not in names}
-        is_incomplete = self.unknown is UnknownFields.IGNORE and len(raw) - len(unknown) < len(names)
+        is_incomplete = self.unknown is UnknownFields.IGNORE and not names - self.omitted_names <= raw.keys()
         if self.unknown is UnknownFields.REJECT or is_incomplete:
             name = f"{path}.{min(unknown)[:_MAX_SHOWN_CHARACTERS]!r}".lstrip(".")
             raise MalformedRecord(f"{name} is a field that this version doesn't know")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sterna.codec import REQUIRED, MalformedRecord, Record, UnknownFields, parse_json
+from sterna.codec import INTEGER, REQUIRED, TEXT, Field, MalformedRecord, Record, UnknownFields, parse_json
 from sterna.errors import BadDrop
 from sterna.maintenance.deletion.model import AMOUNT, NOT_DELETED
 from sterna.maintenance.gc.evidence import GC_REPORT
@@ -25,7 +25,7 @@ from sterna.replication.replica.bulk_state import BULK_RUN, BULK_TABLE
 from sterna.replication.replica.codecs import ACTION, COPY_BATCH, HELD, PLAN, REPORT, STAGE_REPORT
 from sterna.replication.replica.held_list import build_held_list, parse_held_list
 from sterna.replication.replica.run_folder import compress, decompress
-from sterna.storage.bandwidth import LEASE
+from sterna.storage.bandwidth import LEASE, Lease
 from tests.support.records import VALUES
 from tests.support.small_world import make_world
 
@@ -110,6 +110,17 @@ def test_each_field_of_a_class_stands_in_its_record_and_has_something_in_the_val
                 member.name for member in record.fields if getattr(VALUES[name], member.argument) == member.default
             ]
             assert not empty, name
+
+
+def test_a_field_that_is_left_out_by_default_is_written_where_it_differs() -> None:
+    record = Record(Lease, (Field("rate", INTEGER, 7, omits_default=True),))
+    assert (record.dumps(Lease(7)), record.dumps(Lease(8))) == ("{}", '{"rate":8}')
+    assert (record.loads("{}"), record.loads('{"rate":7}')) == (Lease(7), Lease(7))
+    fields_of_both = (Field("name", TEXT, ""), Field("rate", INTEGER, 7, omits_default=True))
+    read_only: Record[dict[str, Any]] = Record(dict, fields_of_both, UnknownFields.IGNORE)
+    assert read_only.decode({"name": "a", "newer": 1}) == {"name": "a", "rate": 7}
+    with pytest.raises(MalformedRecord, match="'newer' is a field"):
+        read_only.decode({"rate": 8, "newer": 1})
 
 
 def _places() -> Iterator[tuple[str, str]]:

@@ -71,6 +71,8 @@ def _records() -> Iterable[str]:
         yield from ("", f"### {title}", "")
         yield from _item(f"Where: {where}.")
         yield from _item(f"Fields: {', '.join(f'`{name}`' for name in record.names) or 'none'}.")
+        if omitted := ", ".join(f"`{name}`" for name in sorted(record.omitted_names)):
+            yield from _item(f"Left out at its default: {omitted}.")
         yield from _item(f"Unknown fields: {_UNKNOWN[record.unknown]}.")
 
 

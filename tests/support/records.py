@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sterna.maintenance.deletion.model import Amount, NotDeleted
@@ -172,3 +173,5 @@ VALUES: dict[str, Any] = {
     ),
 }
 """By the name of its file in `tests/data/written-2026-11/records`."""
+
+VALUES["plan-verbatim"] = replace(VALUES["plan"], actions=(replace(_ACTION, proven_by="s3://eu/l.json"),))

@@ -33,6 +33,7 @@ FOLDER_OF_BYTES = Path(__file__).parents[1] / "data" / "written-2026-11" / "reco
 RECORDS: dict[str, Record[Any]] = {
     "plan": PLAN,
     "plan-short": PLAN,
+    "plan-verbatim": PLAN,
     "stage-report": STAGE_REPORT,
     "report": REPORT,
     "round": BULK_RUN,
@@ -106,10 +107,15 @@ def test_each_field_of_a_class_stands_in_its_record_and_has_something_in_the_val
         assert len({member.name for member in record.fields}) == len(record.fields)
     for name, record in RECORDS.items():
         if "short" not in name:
+            written = json.loads(record.dumps(VALUES[name])).keys()
             empty = [
-                member.name for member in record.fields if getattr(VALUES[name], member.argument) == member.default
+                member.name
+                for member in record.fields
+                if member.name in written and getattr(VALUES[name], member.argument) == member.default
             ]
             assert not empty, name
+    (action,) = VALUES["plan-verbatim"].actions
+    assert [member.name for member in ACTION.fields if getattr(action, member.argument) == member.default] == []
 
 
 def test_a_field_that_is_left_out_by_default_is_written_where_it_differs() -> None:
@@ -125,7 +131,7 @@ def test_a_field_that_is_left_out_by_default_is_written_where_it_differs() -> No
 
 def _places() -> Iterator[tuple[str, str]]:
     for name, record in RECORDS.items():
-        yield from ((name, member.name) for member in record.fields)
+        yield from ((name, member.name) for member in record.fields if member.name in _whole(name))
 
 
 @pytest.mark.parametrize(("name", "field"), list(_places()))

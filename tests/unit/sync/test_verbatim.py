@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +10,6 @@ from sterna.catalog.model import ICEBERG_VIEW, Content, Put
 from sterna.errors import StoreUnreachable
 from sterna.operations.status.gather import gather_status
 from sterna.replication.plan.options import SyncOptions
-from sterna.replication.sync import verbatim
 from sterna.replication.sync.run import sync
 from sterna.text.status import status_text
 from tests.support.small_world import World, here, refusing, run, view
@@ -69,21 +66,6 @@ def test_versions_from_before_get_their_copies_by_a_later_sync(world: World) -> 
     assert copies(kept) != without_first(originals(kept)), "a sync with nothing to do looks at nothing"
     run(kept, full=True)
     assert copies(kept) == without_first(originals(kept))
-
-
-@pytest.fixture
-def unreadable(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Files that can't be read while copies are made: their names' endings."""
-    endings: list[str] = []
-    plain = verbatim.read_cached
-
-    def read(objects: Any, run: str, uri: str) -> bytes:
-        if uri.endswith(tuple(endings)):
-            raise StoreUnreachable("no answer", file=uri)
-        return plain(objects, run, uri)
-
-    monkeypatch.setattr(verbatim, "read_cached", read)
-    yield endings
 
 
 def test_nothing_waits_for_a_copy_and_the_metadata_json_is_the_last_one(world: World, unreadable: list[str]) -> None:

@@ -38,7 +38,8 @@ def read_needed_files(
         listing: of the plan's tables.
 
     Returns:
-        The action, with what the metadata added; and the rows of its files.
+        The action, with what the metadata added, and the version that proves what is left out; and the rows of its
+        files.
 
     Raises:
         TableError: a file that is needed is gone, broken or unsupported.
@@ -67,15 +68,24 @@ def read_needed_files(
     completed_metadata, completed = _completed_version(context, action, metadata, listing)
     list_files = partial(list_table_files, context, action.key, action.source, action.target, metadata)
     list_content = partial(listing.list_content, is_shown=bool(shown_uri))
-    if completed_metadata is not None:
+    if completed is not None and completed_metadata is not None:
         with suppress(ReplicaFileMissing):
-            return action, list_files(completed_metadata, list_content=partial(list_content, completed=completed))
+            rows = list_files(completed_metadata, list_content=partial(list_content, completed=completed))
+            return _with_proof(context, action, completed.bulk_table.target), rows
         completed = None
     list_files = partial(list_files, list_content=partial(list_content, completed=completed))
-    try:
-        return action, list_files(replica_metadata if proves else None)
-    except ReplicaFileMissing:
-        return action, list_files(None)
+    if proves and replica_metadata is not None:
+        with suppress(ReplicaFileMissing):
+            return _with_proof(context, action, shown_uri), list_files(replica_metadata)
+    return _with_proof(context, action, ""), list_files(None)
+
+
+def _with_proof(context: RegionContext, action: Action, uri: str) -> Action:
+    """Return an action with the version that proves what its plan leaves out; only markers of verbatim copies need it.
+
+    Elsewhere a plan is as versions before read it.
+    """
+    return replace(action, proven_by=uri) if context.region.verbatim_copies else action
 
 
 def _with_target(context: RegionContext, action: Action, metadata: TableMetadata) -> Action:

@@ -61,6 +61,7 @@ ACTION: Final = Record(
         Field("snapshot", nullable(INTEGER), None),
         Field("previous", nullable(INTEGER), None),
         Field("operations", nullable(tuple_of(TEXT)), None),
+        Field("proven_by", nullable(TEXT), None, omits_default=True),
     ),
 )
 

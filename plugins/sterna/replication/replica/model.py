@@ -31,6 +31,9 @@ class Action:
         snapshot: id of the current snapshot on `main`, or None.
         previous: id of the snapshot that the replica shows of the same table until now, or None.
         operations: what was done between the two, each kind once; None when unknown.
+        proven_by: URI of the localized metadata.json of the version that proves what the plan's list of files leaves
+            out. "" where nothing is left out; None where the region keeps no verbatim copies, in plans of older
+            versions, and of what is no table.
     """
 
     key: str
@@ -46,6 +49,7 @@ class Action:
     snapshot: int | None = None
     previous: int | None = None
     operations: tuple[str, ...] | None = None
+    proven_by: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Writing verbatim copies of other regions' path-bearing files, of the tables that a sync brings and of all others.
 
 What a plan lists is looked up, and what is missing is written, bottom up: the metadata.json last. Then a marker says
-that all of the version is here. A plan leaves out what the version before proves. So where that one has no marker, all
-files of the new version are looked up. Nothing waits for copies: where one can't be written, the table is published
-nevertheless, without a marker, and the next sync of the table tries again.
+that all of the version is here. A plan leaves out what an earlier version proves, and says which one (`proven_by`). So
+where that one has no marker, all files of the new version are looked up. Nothing waits for copies: where one can't be
+written, the table is published nevertheless, without a marker, and the next sync of the table tries again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sterna.catalog.model import ICEBERG_TABLE, parse_key
+from sterna.catalog.model import ICEBERG_TABLE
 from sterna.config.mapping import extra_snapshot_id
 from sterna.config.verbatim_copies import marker_uri, verbatim_uri
 from sterna.errors import BrokenMetadata, SizeDiffers, SternaError
@@ -21,7 +21,6 @@ from sterna.iceberg.manifests.fields import POSITION_DELETES
 from sterna.replication.plan.manifests import DELETED
 from sterna.replication.plan.metadata_reader import parse_avro, read_files, read_lists, read_metadata
 from sterna.replication.replica import file_list as listing
-from sterna.replication.replica.bulk_state import read_bulk_state
 from sterna.replication.replica.desired_state import retained_snapshots
 from sterna.replication.replica.file_list import (
     DELETE_MANIFEST,
@@ -152,7 +151,6 @@ def copy_verbatim(context: RegionContext, run: str, plan: Plan, files: pa.Table,
 
     Raises:
         StoreUnreachable, StoreDenied: the region's own store can't be used.
-        CatalogError: the catalog can't be read.
     """
     if not context.region.verbatim_copies:
         return
@@ -167,22 +165,16 @@ def copy_verbatim(context: RegionContext, run: str, plan: Plan, files: pa.Table,
 
 
 def _unproven_tables(context: RegionContext, plan: Plan, names: Collection[str]) -> list[CopiedTable]:
-    """Return those of some tables of a plan for which a version without its marker may have proven files."""
+    """Return those of some tables of a plan for which a version without its marker has proven files.
+
+    Of a plan of an older version that isn't recorded: these are all of its tables.
+    """
     actions = [action for action in plan.actions if action.key in names and action.kind == ICEBERG_TABLE]
-    catalog, earlier = context.primary, dict[str, set[str]]()
-    if plan.replica_hash and plan.replica_hash != catalog.no_ancestor():
-        keys = {action.key: parse_key(action.renamed_from or action.key) for action in actions}
-        shown = catalog.contents(context.region.replica_branch, plan.replica_hash, set(keys.values()))
-        earlier = {name: {shown[key].metadata_location or ""} for name, key in keys.items() if key in shown}
-    if (bulk_state := read_bulk_state(context.objects, context.region)) is not None:
-        for table in bulk_state.run.tables:
-            earlier.setdefault(table.key, set()).add(table.target)
-    before = {action.key: earlier.get(action.key, set()) - {"", action.target} for action in actions}
-    complete = complete_targets(context, context.objects, set[str]().union(*before.values()))
+    complete = complete_targets(context, context.objects, {action.proven_by for action in actions if action.proven_by})
     return [
         CopiedTable(action.key, action.kind, action.source, action.target, False)
         for action in actions
-        if not before[action.key] <= complete
+        if action.proven_by not in ("", *complete)
     ]
 
 

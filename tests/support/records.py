@@ -174,4 +174,6 @@ VALUES: dict[str, Any] = {
 }
 """By the name of its file in `tests/data/written-2026-11/records`."""
 
-VALUES["plan-verbatim"] = replace(VALUES["plan"], actions=(replace(_ACTION, proven_by="s3://eu/l.json"),))
+VALUES["plan-verbatim"] = replace(
+    VALUES["plan"], actions=(replace(_ACTION, proven_by="s3://eu/l.json"),), verbatim="all"
+)

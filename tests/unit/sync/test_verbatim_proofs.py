@@ -41,10 +41,11 @@ def lose_manifest(world: World, unreadable: list[str]) -> None:
     unreadable[:] = [lost.name]
 
 
-def localized(world: World, planned: stages.PlannedRun) -> None:
+def localized(world: World, planned: stages.PlannedRun) -> tuple[StageReport, StageReport]:
+    """The reports of the stages between the plan and its publication."""
     context = world.context()
     copied = sum((stages.copy(context, planned.run, batch.number, quiet) for batch in planned.batches), StageReport())
-    stages.localize(context, planned.run, copied, quiet, here)
+    return copied, stages.localize(context, planned.run, copied, quiet, here)
 
 
 def test_a_version_that_is_published_again_is_complete_only_with_what_it_lacks(
@@ -170,5 +171,7 @@ def test_a_plan_that_doesnt_say_what_it_counted_on_has_all_files_looked_up(
     for action in document["actions"]:
         assert action.pop("proven_by")
     path.write_text(json.dumps(document))
-    localized(kept, planned)
+    reports = localized(kept, planned)
+    assert len(markers(kept)) == 1
+    stages.publish(kept.context(), planned.run, *reports, quiet)
     assert len(markers(kept)) == (1 if is_lost else 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sterna.config.mapping import validate_bindings
 from sterna.config.registry.model import digest
@@ -181,7 +181,19 @@ def _build_plan(
         lane="large" if is_large_lane else "",
         bulk_run_needed=needs_bulk_run(resolution.held, head, comparison.large_lane.state),
         term=comparison.large_lane.term,
+        verbatim=_verbatim_tables(context, options, comparison),
     )
+
+
+def _verbatim_tables(
+    context: RegionContext, options: SyncOptions, comparison: _Comparison
+) -> Literal["", "unmarked", "all"]:
+    """Return whose verbatim copies a sync looks up beside those of what it publishes: where it compares every table."""
+    if not context.region.verbatim_copies or options.tables or options.lane == "large":
+        return ""
+    if options.full:
+        return "all"  # a copy may be lost
+    return "unmarked" if comparison.head.digest != comparison.digest else ""
 
 
 def sync_digest(context: RegionContext) -> str:

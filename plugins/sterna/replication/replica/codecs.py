@@ -108,6 +108,7 @@ PLAN: Final = Record(
         Field("lane", TEXT, ""),
         Field("large", FLAG, False, attribute="bulk_run_needed"),
         Field("epoch", TEXT, "", attribute="term"),
+        Field("verbatim", enum_of("", "unmarked", "all"), "", omits_default=True),
     ),
 )
 

@@ -106,6 +106,8 @@ class Plan:
         lane: `large` where it copies what is in transit, and publishes nothing; else "".
         bulk_run_needed: a large lane is wanted for what is in transit, and none is at work.
         term: in the large lane, of the primary that the plan was made at; "" where the regions share one.
+        verbatim: whose verbatim copies are looked up in the end, beside those of what is published: of all tables that
+            the branch shows, of those that are `unmarked`, or of no others.
     """
 
     run_id: str
@@ -136,6 +138,7 @@ class Plan:
     lane: str = ""
     bulk_run_needed: bool = False
     term: str = ""
+    verbatim: Literal["", "unmarked", "all"] = ""
 
 
 class TableFailure(NamedTuple):

@@ -102,17 +102,8 @@ def plan(
             lambda: make_plan(run_context, options, progress, run_id, listing_engine), progress
         )
     progress(summarize(sync_plan))
-    _complete_verbatim(run_context, options, sync_plan, progress)
     if sync_plan.idle:
-        if sync_plan.lane:
-            bulk_run.record_excluded(context, sync_plan)
-        for held_key in sync_plan.held:
-            progress(held_key.line)
-        report = _idle_report(context, sync_plan, time.monotonic() - started)
-        if sync_plan.held:
-            run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
-            run_folder.delete_working_files(context, run_folder.run_uri(context, run_id))
-        return PlannedRun("", (), report)
+        return PlannedRun("", (), _finish_idle(run_context, sync_plan, started, progress))
     if reason := deferral_check(context, sync_plan, files) if deferral_check else "":
         run_folder.delete_working_files(context, run_folder.run_uri(context, run_id))
         return PlannedRun("", (), deferred=reason)
@@ -123,14 +114,24 @@ def plan(
     return PlannedRun(_save_plan(context, sync_plan, files), sync_plan.batches, explained=explained)
 
 
-def _complete_verbatim(context: RegionContext, options: SyncOptions, sync_plan: Plan, progress: Progress) -> None:
-    """Write verbatim copies that are missing, where a sync compares every table."""
-    if not context.region.verbatim_copies or options.tables or options.lane == "large":
-        return
-    if options.full or read_head(context.primary, context.region.replica_branch).digest != sync_plan.digest:
-        complete_verbatim(context, context.run, progress, all_tables=options.full)
-        if sync_plan.idle:
-            run_folder.delete_working_files(context, context.run)
+def _finish_idle(context: RegionContext, sync_plan: Plan, started: float, progress: Progress) -> Report:
+    """End a sync that has nothing to publish, and return its report.
+
+    Args:
+        context: the region, opened for the run.
+        started: when it began, by the monotonic clock.
+    """
+    if sync_plan.lane:
+        bulk_run.record_excluded(context, sync_plan)
+    for held_key in sync_plan.held:
+        progress(held_key.line)
+    report = _idle_report(context, sync_plan, time.monotonic() - started)
+    if sync_plan.held:
+        run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
+    complete_verbatim(context, sync_plan, (), progress)
+    if sync_plan.held or sync_plan.verbatim:
+        run_folder.delete_working_files(context, context.run)
+    return report
 
 
 def _save_plan(context: RegionContext, sync_plan: Plan, files: pa.Table | None) -> str:
@@ -277,7 +278,7 @@ def publish(
 ) -> Report:
     """Publish a plan in one commit, compared-and-swapped on the head that it was made for; write the report beside it.
 
-    What the run's stages handed on to one another is deleted then.
+    Then verbatim copies that are missing are written, and what the run's stages handed on to one another is deleted.
 
     Where every table failed as it did the last time there is nothing to commit.
 
@@ -318,8 +319,9 @@ def publish(
         large=sync_plan.bulk_run_needed and bool(new_head),
     )
     run_folder.save_report(context, report)
-    run_folder.delete_working_files(context, run, sync_plan)
     progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_text}")
+    complete_verbatim(context.with_read_cache(run), sync_plan, resolution.actions if new_head else (), progress)
+    run_folder.delete_working_files(context, run, sync_plan)
     return report
 
 

@@ -2,13 +2,13 @@
 
 What a plan lists is looked up, and what is missing is written, bottom up: the metadata.json last. Then a marker says
 that all of the version is here. A plan leaves out what an earlier version proves, and says which one (`proven_by`). So
-where that one has no marker, all files of the new version are looked up. Nothing waits for copies: where one can't be
-written, the table is published nevertheless, without a marker, and the next sync of the table tries again.
+where that one has no marker, all files of the new version are looked up. Nothing waits for copies: that is done once
+the plan is published. Where one can't be written there is no marker, and the next sync of the table tries again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from sterna.replication.replica.file_list import (
     PROVEN,
     VIEW_METADATA,
 )
-from sterna.replication.replica.model import Plan
+from sterna.replication.replica.model import Action, Plan
 from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.replica.verbatim_tables import CopiedTable, complete_targets, read_copied_tables
 from sterna.storage.read_cache import read_cached
@@ -110,12 +110,12 @@ class _Copies:
             raise SizeDiffers(f"the verbatim copy has {written} bytes, its origin {len(data)}", file=copy)
         return written
 
-    def write_tables(self, tables: Iterable[CopiedTable], files: Iterable[NamedFile] = ()) -> None:
-        """Write the copies of some files, and of all that some tables need.
+    def write_tables(self, tables: Iterable[CopiedTable]) -> None:
+        """Write the copies of all that some tables need.
 
         What a table needs may be unreadable, as may the rest.
         """
-        named = [*files]
+        named: list[NamedFile] = []
         for table in tables:
             try:
                 named += _version_files(self.context, table)
@@ -143,7 +143,10 @@ class _Copies:
 
 
 def copy_verbatim(context: RegionContext, run: str, plan: Plan, files: pa.Table, progress: Progress) -> None:
-    """Write the verbatim copies that the tables of a plan lack, where the region keeps them.
+    """Write the verbatim copies of what a plan brings, where the region keeps them, and mark what is complete by that.
+
+    Where the version that proves the rest has no marker, that waits until the plan is published: to read what it lacks
+    may take as long as a store's timeout.
 
     Args:
         run: URI of the run's folder.
@@ -157,49 +160,64 @@ def copy_verbatim(context: RegionContext, run: str, plan: Plan, files: pa.Table,
     copies, columns = _Copies(context, run), ["table", "role", "source", "target", "size", "batch"]
     rows = listing.filter_roles(files, *LOCALIZE_ORDER).select(columns).to_pylist()
     targets = {row["table"]: row["target"] for row in rows if row["role"] in (METADATA, VIEW_METADATA)}
-    # Of files that are localized already the size is the localized copy's.
-    named = [(row["table"], row["role"], row["source"], -1 if row["batch"] == PROVEN else row["size"]) for row in rows]
-    copies.write_tables(_unproven_tables(context, plan, targets), named)
-    copies.mark(targets)
+    copies.write_missing(
+        (row["table"], row["role"], row["source"], row["size"]) for row in rows if row["batch"] != PROVEN
+    )
+    unproven = _unproven_tables(context, plan, targets) - copies.failed.keys()
+    copies.mark({name: target for name, target in targets.items() if name not in unproven})
     _report(copies, progress)
 
 
-def _unproven_tables(context: RegionContext, plan: Plan, names: Collection[str]) -> list[CopiedTable]:
+def _unproven_tables(context: RegionContext, plan: Plan, names: Collection[str]) -> set[str]:
     """Return those of some tables of a plan for which a version without its marker has proven files.
 
     Of a plan of an older version that isn't recorded: these are all of its tables.
     """
     actions = [action for action in plan.actions if action.key in names and action.kind == ICEBERG_TABLE]
     complete = complete_targets(context, context.objects, {action.proven_by for action in actions if action.proven_by})
-    return [
-        CopiedTable(action.key, action.kind, action.source, action.target, False)
-        for action in actions
-        if action.proven_by not in ("", *complete)
-    ]
+    return {action.key for action in actions if action.proven_by not in ("", *complete)}
 
 
-def complete_verbatim(context: RegionContext, run: str, progress: Progress, *, all_tables: bool = False) -> None:
+def complete_verbatim(context: RegionContext, plan: Plan, published: Sequence[Action], progress: Progress) -> None:
     """Write the verbatim copies that tables of the replica branch lack, where the region keeps them.
 
-    That is for versions that were published before copies were kept, or while a file's store did not answer.
+    Called once a plan is published. So what fails is only reported: a later sync looks up the rest.
 
     Args:
-        run: URI of the folder of the run that the region is opened for.
-        all_tables: look up the copies of each table, whatever its marker says: a copy may be lost.
-
-    Raises:
-        StoreUnreachable, StoreDenied: the region's own store can't be used.
-        CatalogError: the catalog can't be read.
+        context: the region, opened for the plan's run.
+        plan: says which other tables' copies are looked up.
+        published: what of it was published; what has no marker is looked up.
     """
     if not context.region.verbatim_copies:
         return
-    copies = _Copies(context, run)
-    tables = [table for table in read_copied_tables(context, context.objects) if all_tables or not table.is_complete]
-    for start in range(0, len(tables), _TABLES_AT_ONCE):
-        part = tables[start : start + _TABLES_AT_ONCE]
-        copies.write_tables(part)
-        copies.mark({table.name: table.target for table in part})
+    copies = _Copies(context, context.run)
+    try:
+        tables = _incomplete_tables(context, plan, published)
+        for start in range(0, len(tables), _TABLES_AT_ONCE):
+            part = tables[start : start + _TABLES_AT_ONCE]
+            copies.write_tables(part)
+            copies.mark({table.name: table.target for table in part})
+    except SternaError as error:
+        progress(f"verbatim copies were not all looked up: {error.message}")
     _report(copies, progress)
+
+
+def _incomplete_tables(context: RegionContext, plan: Plan, published: Sequence[Action]) -> list[CopiedTable]:
+    """Return the tables and views whose files are looked up once a plan is published.
+
+    Those that continue from a replica since a promotion with tables have no copies.
+    """
+    if plan.verbatim:
+        tables = read_copied_tables(context, context.objects)
+        return [table for table in tables if plan.verbatim == "all" or not table.is_complete]
+    below_replica_root = context.mapping.below_replica_root
+    targets = {action.target for action in published if action.target and not below_replica_root(action.source)}
+    targets -= complete_targets(context, context.objects, targets)
+    return [
+        CopiedTable(action.key, action.kind, action.source, action.target, False)
+        for action in published
+        if action.target in targets
+    ]
 
 
 def _version_files(context: RegionContext, table: CopiedTable) -> list[NamedFile]:

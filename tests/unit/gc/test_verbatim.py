@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
+from sterna.config.mapping import without_digest
 from sterna.config.verbatim_copies import verbatim_uri
+from sterna.errors import StoreUnreachable
 from sterna.maintenance.gc.model import GcReport
 from sterna.operations.status.gather import gather_status
+from sterna.storage.objects import Objects
 from sterna.text.status import status_text
 from tests.support.gc import clean, later, much_later, rewritten, strict
 from tests.support.rest_address import read_json
@@ -94,6 +100,30 @@ def test_copies_of_refused_tables_go_with_them(world: World) -> None:
     run(refused)
     clean(refused, evict=True)
     assert {path.split("/")[1] for path in copies(kept)} == {"a"}
+
+
+def test_a_clean_up_that_ends_in_the_middle_leaves_no_marker_without_its_copies(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = keeping(world, "eu")
+    rewritten(kept)
+    kept.commit(a=kept.write("a"))
+    run(kept)
+    before = copies(kept)
+    clean(kept, later())
+    plain = Objects.delete
+
+    def delete(objects: Objects, uris: Sequence[str], **options: Any) -> Any:
+        if any("/_sterna/verbatim/" in uri and without_digest(uri) == uri for uri in uris):
+            raise StoreUnreachable("no answer")
+        return plain(objects, uris, **options)
+
+    monkeypatch.setattr(Objects, "delete", delete)
+    with pytest.raises(StoreUnreachable):
+        clean(kept, much_later())
+    assert needed(kept) < set(before)
+    assert copies(kept) == before
+    assert markers(kept) == {path for path in needed(kept) if path.endswith(".json")}
 
 
 def test_what_is_no_copy_is_left_alone(world: World) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sterna.config.mapping import Mapping
+from sterna.config.mapping import Mapping, without_digest
 from sterna.config.registry import folders
 from sterna.config.registry.fingerprint import split_metadata_version
 from sterna.config.registry.folders import (
@@ -67,6 +67,10 @@ class Rules:
     def verbatim_folder(self) -> str:
         """Where verbatim copies are, with a slash at its end."""
         return f"{state_folder(self.mapping.region.replica_root, VERBATIM)}/"
+
+    def is_marker(self, uri: str) -> bool:
+        """Return whether an object marks that all verbatim copies of a table's version are here."""
+        return uri.startswith(self.verbatim_folder) and without_digest(uri) != uri
 
     def classify(self, uri: str) -> str:
         """Return the kind of an object, by its path.

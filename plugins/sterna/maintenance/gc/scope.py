@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from functools import partial
+from itertools import chain, filterfalse
 
 from sterna.config.registry.folders import state_root
 from sterna.config.verbatim_copies import copies_of_localized
-from sterna.errors import Busy, CatalogConflict
+from sterna.errors import Busy, CatalogConflict, SternaError
 from sterna.maintenance.deletion.delete import DeletionTally, Garbage
 from sterna.maintenance.deletion.file_lists import Files, table_amount
 from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount
@@ -116,18 +117,25 @@ class ReplicaScope:
         self.heads.head = replace(self.heads.head, hash=head)
         self._reported_head = head
 
-    def select_garbage(self, listing: ClassifiedFiles) -> tuple[Files, Files]:
-        """Return the files and the evidence to delete; evidence is deleted last: its age shows whether clean-ups
-        complete."""
+    def select_garbage(self, listing: ClassifiedFiles) -> tuple[Files, Files, Files]:
+        """Return the markers, the other files and the evidence to delete.
+
+        A marker says that verbatim copies are here, so it goes before them. Evidence is deleted last: its age shows
+        whether clean-ups complete.
+        """
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         refused = listing.refused.parts() if self.options.evict else ()
-        table_files, evidence = Files(), Files()
+        markers, table_files, evidence = Files(), Files(), Files()
         for part in chain(select_garbage(listing.unreachable, self._rules).parts(), refused):
             is_own = pc.starts_with(part.column("uri"), state_root(self.context.region.replica_root))
             table_files.add(part.filter(pc.invert(is_own)))
-            evidence.add(part.filter(is_own))
-        return table_files, evidence
+            own = part.filter(is_own)
+            is_marker = pa.array([self._rules.is_marker(uri) for uri in own.column("uri").to_pylist()], pa.bool_())
+            markers.add(own.filter(is_marker))
+            evidence.add(own.filter(pc.invert(is_marker)))
+        return markers, table_files, evidence
 
     def build_report(self, listing: ClassifiedFiles, garbage: Amount) -> GcReport:
         """Return the report of what was found, before anything is deleted."""
@@ -239,9 +247,15 @@ class ReplicaScope:
     def _delete_slice(self, garbage: Garbage, active_fence: Fence, tally: DeletionTally) -> None:
         """Delete as much as the fence has time for."""
         while garbage.has_more() and active_fence.has_time:
-            garbage.delete_part(
-                tally, lambda uris: self.context.objects.delete(uris, may_continue=active_fence.may_send)
-            )
+            garbage.delete_part(tally, partial(self._delete_files, active_fence))
+
+    def _delete_files(self, active_fence: Fence, uris: Sequence[str]) -> dict[str, SternaError]:
+        """Delete some files, the markers among them first, and return the errors of those that may still be there."""
+        is_marker, failures = self._rules.is_marker, dict[str, SternaError]()
+        for portion in (list(filter(is_marker, uris)), list(filterfalse(is_marker, uris))):
+            if portion:
+                failures |= self.context.objects.delete(portion, may_continue=active_fence.may_send)
+        return failures
 
 
 def _with_copies(context: RegionContext, reached: ReachedFiles) -> Callable[[Iterable[str]], None]:

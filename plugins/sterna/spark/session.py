@@ -24,11 +24,12 @@ from sterna.spark.start import (
     RESUME_HINT,
     address,
     cancel,
+    end_retries,
     is_connect,
     job_tag,
     require_pyspark,
     require_redaction,
-    retry_job,
+    retry_requests,
     run_in_thread,
     spark_errors,
     start_classic,
@@ -143,12 +144,13 @@ def map_items(
     tasks = min(len(items), parallelism or session.slots * _TASKS_PER_SLOT)
     tag = f"sterna-{uuid.uuid4().hex}"
     finished = _FinishedItems(len(items), tasks, on_done) if on_done else None
+    retry_requests(session.spark)  # the job before may have ended that
     try:
         with (
             _temporary_settings(session.spark, _job_settings(tasks, label)),
             _secrets_in_configuration(session, secrets),
             _watch_progress(session, tag, finished),
-            retry_job(session.spark),
+            end_retries(session.spark),
         ):
             rows = run_in_thread(
                 lambda: _collect(session.spark, function, items, tag), lambda: cancel(session.spark, tag)

@@ -101,38 +101,42 @@ def _connect(url: str) -> Any:
     # Not the general builder: it would turn the whole process to Spark Connect.
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-    spark = ConnectSession.builder.remote(url).create()
-    _retry_requests(spark.client)
+    spark: Any = ConnectSession.builder.remote(url).create()
+    retry_requests(spark)
     _isolate_close(spark.client)
     _log.info("Spark Connect at %s, version %s", address(url), spark.version)
     return spark
 
 
-def _retry_requests(client: Any) -> None:
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-
-    # A request to a server that is gone is given up after some 12 s, not ten minutes: a later run takes up what was
-    # localized.
-    client.set_retry_policies([DefaultPolicy(max_retries=5, max_backoff=8_000)])
-
-
-@contextmanager
-def retry_job(spark: SparkSession) -> Iterator[None]:
-    """Retry a job's requests; where the server stays unreachable, let the clean-up behind the job try each one once.
+def retry_requests(spark: SparkSession) -> None:
+    """Retry a session's requests from now on.
 
     Args:
         spark: a Spark Connect session; a classic one has no requests.
     """
     if not is_remote(spark):
-        yield
         return
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
     session: Any = spark
-    _retry_requests(session.client)
+    # A request to a server that is gone is given up after some 12 s, not ten minutes: a later run takes up what was
+    # localized.
+    session.client.set_retry_policies([DefaultPolicy(max_retries=5, max_backoff=8_000)])
+
+
+@contextmanager
+def end_retries(spark: SparkSession) -> Iterator[None]:
+    """Where the server stays unreachable for a job, let the clean-up behind it try each request once.
+
+    Args:
+        spark: a Spark Connect session; a classic one has no requests.
+    """
+    session: Any = spark
     try:
         yield
     except spark_errors() as error:
         status = getattr(error, "getGrpcStatusCode", None)
-        if status is not None and status().name == "UNAVAILABLE":
+        if is_remote(spark) and status is not None and status().name == "UNAVAILABLE":
             session.client.set_retry_policies([])
         raise
 

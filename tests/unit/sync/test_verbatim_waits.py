@@ -78,6 +78,22 @@ def test_a_plan_that_is_left_to_others_looks_up_nothing(world: World, looked_up:
     assert looked_up.keys() == {"a"}
 
 
+def test_of_a_table_that_continues_from_a_replica_nothing_is_read_where_it_was_born(world: World) -> None:
+    """As after a promotion with tables: that region is lost."""
+    kept = keeping(world, "eu")
+    kept.commit(a=kept.write("a"), b=kept.write("b"))
+    run(kept)
+    for lost in (kept.folder / "eu/replica/_sterna/verbatim/us-lake").rglob("snap-*.avro"):
+        lost.unlink()
+    kept.commit(a=kept.replica()["ns.a"].metadata_location)
+    lines: list[str] = []
+    with refusing(f"file://{kept.folder}/us/lake/a", StoreUnreachable) as refused:
+        sync(kept.context(), SyncOptions(full=True), lines.append, engine=here)
+    assert refused == []
+    assert not any("incomplete" in line for line in lines)
+    assert {path.split("/")[1] for path in copies(kept) if "/snap-" in path} == {"b"}
+
+
 @pytest.mark.parametrize("is_idle", [True, False])
 def test_a_sync_is_done_though_copies_can_t_be_looked_up(
     world: World, monkeypatch: pytest.MonkeyPatch, is_idle: bool

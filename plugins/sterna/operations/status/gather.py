@@ -65,7 +65,7 @@ def with_incomplete_copies(context: RegionContext, status: RegionStatus) -> Regi
         tables = read_copied_tables(context, open_probe_store(context))
     except (CatalogError, StoreError, CredentialError) as error:
         return replace(status, unseen=(*status.unseen, f"whether verbatim copies are complete: {error}"))
-    return replace(status, uncopied=tuple(sorted(table.name for table in tables if not table.is_complete)))
+    return replace(status, uncopied=tuple(sorted(table.name for table in tables)))
 
 
 def with_excluded_sizes(context: RegionContext, status: RegionStatus) -> RegionStatus:

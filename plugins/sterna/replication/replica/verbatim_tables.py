@@ -29,23 +29,22 @@ class CopiedTable:
         kind: content type.
         uri: its metadata.json on `main`.
         target: the localized one.
-        is_complete: whether all of its verbatim copies are here.
     """
 
     name: str
     kind: str
     uri: str
     target: str
-    is_complete: bool
 
 
-def read_copied_tables(context: RegionContext, objects: Objects) -> list[CopiedTable]:
-    """Return the tables and views of a region's replica branch, and whether their verbatim copies are here.
+def read_copied_tables(context: RegionContext, objects: Objects, *, all_tables: bool = False) -> list[CopiedTable]:
+    """Return the tables and views of a region's replica branch some of whose verbatim copies may be missing.
 
     Those that continue from a replica since a promotion with tables have none, and are left out.
 
     Args:
         objects: the stores.
+        all_tables: return those with a marker, too.
 
     Raises:
         StoreUnreachable, StoreDenied: the region's own store can't be used.
@@ -60,15 +59,16 @@ def read_copied_tables(context: RegionContext, objects: Objects) -> list[CopiedT
     for key, content in catalog.entries(branch, head) if head != catalog.no_ancestor() else ():
         if content.kind != NAMESPACE and mapping.metadata_version(content.metadata_location or "") is not None:
             shown[key] = content
-    complete = complete_targets(context, objects, [str(content.metadata_location) for content in shown.values()])
-    moved = _moved_keys(context, {key for key, content in shown.items() if content.metadata_location not in complete})
+    if not all_tables:
+        complete = complete_targets(context, objects, [str(content.metadata_location) for content in shown.values()])
+        shown = {key: content for key, content in shown.items() if content.metadata_location not in complete}
+    moved = _moved_keys(context, shown.keys())
     tables = []
     for key, content in shown.items():
         target = str(content.metadata_location)
         with suppress(TableError):  # another registry made it
             if key not in moved:
-                origin = mapping.metadata_origin(target)
-                tables.append(CopiedTable(key_name(key), content.kind, origin, target, target in complete))
+                tables.append(CopiedTable(key_name(key), content.kind, mapping.metadata_origin(target), target))
     return tables
 
 

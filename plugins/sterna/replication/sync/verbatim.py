@@ -208,13 +208,12 @@ def _incomplete_tables(context: RegionContext, plan: Plan, published: Sequence[A
     Those that continue from a replica since a promotion with tables have no copies.
     """
     if plan.verbatim:
-        tables = read_copied_tables(context, context.objects)
-        return [table for table in tables if plan.verbatim == "all" or not table.is_complete]
+        return read_copied_tables(context, context.objects, all_tables=plan.verbatim == "all")
     below_replica_root = context.mapping.below_replica_root
     targets = {action.target for action in published if action.target and not below_replica_root(action.source)}
     targets -= complete_targets(context, context.objects, targets)
     return [
-        CopiedTable(action.key, action.kind, action.source, action.target, False)
+        CopiedTable(action.key, action.kind, action.source, action.target)
         for action in published
         if action.target in targets
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -137,14 +138,28 @@ def test_a_lost_copy_is_brought_by_a_sync_of_everything_and_seen_until_then(
     assert gather_status(kept.context()).uncopied == ()
 
 
-@pytest.mark.parametrize("name", ["snap-*.avro", "*.json"])
-def test_a_garbled_list_or_metadata_json_is_written_again_by_a_sync_of_everything(world: World, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "pattern", "garbage"),
+    [
+        ("snap-*.avro", rb"(?s).+", b"x"),
+        ("*.json", rb"(?s).+", b"x"),
+        # What reads as if another version had written it, or as more than the limits allow.
+        ("*.json", rb'(?<="format-version":)2', b"9"),
+        ("*.json", rb"(?s).+", b"["),
+        ("snap-*.avro", rb"deflate", b"q"),
+    ],
+)
+def test_a_garbled_list_or_metadata_json_is_written_again_by_a_sync_of_everything(
+    world: World, name: str, pattern: bytes, garbage: bytes
+) -> None:
     kept = keeping(world, "eu")
     kept.commit(a=kept.write("a"))
     run(kept)
     garbled = [path for path in (kept.folder / "eu/replica/_sterna/verbatim").rglob(name) if path.stat().st_size > 9]
     for path in garbled:
-        path.write_bytes(b"x" * path.stat().st_size)
+        content, count = re.subn(pattern, lambda match: garbage * len(match[0]), path.read_bytes())
+        assert count
+        path.write_bytes(content)
     assert garbled
     run(kept, full=True)
     assert copies(kept) == without_first(originals(kept))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sterna.catalog.model import ICEBERG_TABLE
 from sterna.config.mapping import extra_snapshot_id
 from sterna.config.verbatim_copies import marker_uri, verbatim_uri
-from sterna.errors import BrokenMetadata, SizeDiffers, SternaError
+from sterna.errors import SizeDiffers, SourceGone, SternaError, TableError
 from sterna.iceberg.manifests.fields import POSITION_DELETES
 from sterna.replication.plan.manifests import DELETED
 from sterna.replication.plan.metadata_reader import parse_avro, read_files, read_lists, read_metadata
@@ -222,7 +222,8 @@ def _incomplete_tables(context: RegionContext, plan: Plan, published: Sequence[A
 def _version_files(context: RegionContext, table: CopiedTable) -> list[NamedFile]:
     """Return the path-bearing files of a table or view, but for those of snapshots that the replica doesn't keep.
 
-    They are read from the copies that are there. One that can't be parsed is deleted, so that it is written again.
+    They are read from the copies that are there. One that can't be parsed is deleted, so that it is written again:
+    garbled bytes may read as another version's, or as more than the limits allow.
 
     Raises:
         TableError, StoreError: one can't be read.
@@ -231,8 +232,9 @@ def _version_files(context: RegionContext, table: CopiedTable) -> list[NamedFile
         reader = _CopyReader(context)
         try:
             return reader.version_files(table)
-        except (BrokenMetadata, SizeDiffers) as error:
-            if error.file not in reader.origins or context.objects.delete([error.file]):
+        except TableError as error:
+            is_garbled = error.file in reader.origins and not isinstance(error, SourceGone)
+            if not is_garbled or context.objects.delete([error.file]):
                 raise
 
 

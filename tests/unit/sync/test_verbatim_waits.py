@@ -15,7 +15,7 @@ from sterna.replication.replica.head import read_head
 from sterna.replication.sync import stages, verbatim
 from sterna.replication.sync.run import sync
 from tests.support.small_world import World, here, quiet, refusing, run
-from tests.support.verbatim import copies, keeping, originals, without_first
+from tests.support.verbatim import copies, keeping, markers, originals, without_first
 
 BRANCH = "main_replica_eu"
 
@@ -76,6 +76,27 @@ def test_a_plan_that_is_left_to_others_looks_up_nothing(world: World, looked_up:
     assert (planned.deferred, looked_up) == ("it is for others", {})
     run(kept)
     assert looked_up.keys() == {"a"}
+
+
+def test_tables_of_many_files_don_t_wait_in_memory_for_one_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the last table is looked up, others are complete already."""
+    world.commit(**{name: [world.write(name) for _ in range(3)][-1] for name in "abc"})
+    run(world)
+    kept = keeping(world, "eu")
+    complete: list[int] = []
+    plain = verbatim.read_metadata
+
+    def look_up(context: Any, uri: str) -> Any:
+        complete.append(len(markers(kept)))
+        return plain(context, uri)
+
+    monkeypatch.setattr(verbatim, "read_metadata", look_up)
+    monkeypatch.setattr(verbatim, "MAX_FILES_AT_ONCE", 10)
+    run(kept)
+    assert complete == [0, 0, 2]
+    assert gather_status(kept.context()).uncopied == ()
 
 
 def test_of_a_table_that_continues_from_a_replica_nothing_is_read_where_it_was_born(world: World) -> None:

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MAX_CONCURRENCY = 8
-_TABLES_AT_ONCE = 100  # whose copies are looked up together
+MAX_FILES_AT_ONCE = 5_000
+"""The number of files whose copies are looked up together; with one table more, as tables aren't divided."""
 _MARKER = b"{}\n"
 # What is written only where all that it names has its copy.
 _TOP_ROLES = (MANIFEST_LIST, METADATA, VIEW_METADATA)
@@ -111,17 +112,29 @@ class _Copies:
         return written
 
     def write_tables(self, tables: Iterable[CopiedTable]) -> None:
-        """Write the copies of all that some tables need.
+        """Write the copies of all that some tables need, and mark those that are complete then.
 
         What a table needs may be unreadable, as may the rest.
+
+        Raises:
+            StoreUnreachable, StoreDenied: the region's own store can't be used.
         """
-        named: list[NamedFile] = []
+        named, targets = list[NamedFile](), dict[str, str]()
         for table in tables:
+            targets[table.name] = table.target
             try:
                 named += _version_files(self.context, table)
             except SternaError as error:
                 self.failed[table.name] = error
-        self.write_missing(named)
+            if len(named) + len(targets) >= MAX_FILES_AT_ONCE:
+                self._write_portion(named, targets)
+                named, targets = [], {}
+        if targets:
+            self._write_portion(named, targets)
+
+    def _write_portion(self, files: Iterable[NamedFile], targets: dict[str, str]) -> None:
+        self.write_missing(files)
+        self.mark(targets)
 
     def mark(self, targets: dict[str, str]) -> None:
         """Mark the versions of which all copies are here now, and none of the others.
@@ -192,11 +205,7 @@ def complete_verbatim(context: RegionContext, plan: Plan, published: Sequence[Ac
         return
     copies = _Copies(context, context.run)
     try:
-        tables = _incomplete_tables(context, plan, published)
-        for start in range(0, len(tables), _TABLES_AT_ONCE):
-            part = tables[start : start + _TABLES_AT_ONCE]
-            copies.write_tables(part)
-            copies.mark({table.name: table.target for table in part})
+        copies.write_tables(_incomplete_tables(context, plan, published))
     except SternaError as error:
         progress(f"verbatim copies were not all looked up: {error.message}")
     _report(copies, progress)

@@ -14,7 +14,7 @@ from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.head import read_head
 from sterna.replication.sync import stages, verbatim
 from sterna.replication.sync.run import sync
-from tests.support.small_world import World, here, quiet, refusing, run
+from tests.support.small_world import World, here, planned, quiet, refusing, run
 from tests.support.verbatim import copies, keeping, markers, originals, without_first
 
 BRANCH = "main_replica_eu"
@@ -68,12 +68,23 @@ def test_what_the_version_before_lacks_is_looked_up_once_the_new_one_is_publishe
     assert gather_status(kept.context()).uncopied == ()
 
 
+def test_a_seed_looks_up_all_tables_once(world: World) -> None:
+    kept = keeping(world, "eu")
+    for name in "abc":
+        kept.commit(**{name: kept.write(name)})
+    first = planned(kept, seed_group=1)
+    assert (first.more, first.verbatim) == (True, "")
+    assert planned(kept, seed_group=9).verbatim == "unmarked"
+    run(kept, seed_group=1)
+    assert (len(markers(kept)), gather_status(kept.context()).uncopied) == (3, ())
+
+
 def test_a_plan_that_is_left_to_others_looks_up_nothing(world: World, looked_up: dict[str, str]) -> None:
     world.commit(a=world.write("a"))
     run(world)
     kept = keeping(world, "eu")
-    planned = stages.plan(kept.context(), SyncOptions(lane="small"), quiet, lambda *_: "it is for others")
-    assert (planned.deferred, looked_up) == ("it is for others", {})
+    left = stages.plan(kept.context(), SyncOptions(lane="small"), quiet, lambda *_: "it is for others")
+    assert (left.deferred, looked_up) == ("it is for others", {})
     run(kept)
     assert looked_up.keys() == {"a"}
 

@@ -548,8 +548,9 @@ class BadUpdate(RestCatalogError, exit_code=ExitCode.INPUT):
 class HomeUnavailable(RestCatalogError, remedy=Remedy.RETRY):
     """The store of a table's home can't be used, or a file of the table isn't whole, and a commit needs it."""
 
-    status = 503
-    wire_type = "ServiceUnavailableException"
+    # Clients of Iceberg 1.12 take a 503 for a commit whose outcome is unknown, earlier ones delete files after it.
+    status = 429
+    wire_type = "HomeUnavailableException"
 
 
 class ForeignFile(RestCatalogError, exit_code=ExitCode.INPUT):

@@ -28,7 +28,7 @@ from tests.simulation.store import Store, Violation
 from tests.simulation.tables import Snapshot, Table
 from tests.simulation.turns import Crash
 
-OK, NO_ANSWER, UNKNOWN, CONFLICT, UNAVAILABLE, NOT_FOUND = 200, 502, 500, 409, 503, 404
+OK, NO_ANSWER, UNKNOWN, CONFLICT, UNAVAILABLE, NOT_FOUND, COME_AGAIN = 200, 502, 500, 409, 503, 404, 429
 _COLUMN = {"id": 1, "name": "id", "type": "long", "required": False}
 _CREATIONS = 0.04  # of all that clients do
 _TRANSACTIONS = 0.12  # of the rest, those that change two tables at once
@@ -196,9 +196,9 @@ class Client(Actor):
                 return False
             if answer.status in (NO_ANSWER, UNKNOWN):
                 unknown = True
-            elif answer.status != UNAVAILABLE:
+            elif answer.status not in (UNAVAILABLE, COME_AGAIN):
                 return self._be_refused(attempts, answer, is_last=is_last)
-            elif not unknown and not self.turn.chance(self.habits.resends):
+            elif answer.status == UNAVAILABLE and not unknown and not self.turn.chance(self.habits.resends):
                 self._clean_up(attempts, answer)
                 return False
             if not self._sends_again(end):

@@ -6,7 +6,8 @@ import re
 import threading
 import time
 
-RETRY_SECONDS = 30.0  # between two calls that find out whether it answers again
+RETRY_SECONDS = 30.0
+"""Seconds between two calls that find out whether a store answers again, where nobody asks for less."""
 _NO_ANSWER = re.compile(r"error sending request|operation timed out|client error \(Connect\)|\bdns error\b", re.I)
 _ANSWER = re.compile(r"status code|\b[45]\d\d [A-Z]")
 
@@ -16,9 +17,13 @@ class CircuitBreaker:
 
     A call without an answer, after all its retries, opens the breaker, unless another call has got one since it
     began: then it was that call's own trouble.
+
+    Args:
+        retry_seconds: between two calls that find out whether it answers again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, retry_seconds: float = RETRY_SECONDS) -> None:
+        self._retry_seconds = retry_seconds
         self._lock = threading.Lock()
         self._reason = ""
         self._next_probe = 0.0
@@ -32,7 +37,7 @@ class CircuitBreaker:
         with self._lock:
             now = time.monotonic()
             if self._reason and now >= self._next_probe:
-                self._next_probe = now + RETRY_SECONDS
+                self._next_probe = now + self._retry_seconds
                 return ""
             return self._reason
 
@@ -53,4 +58,4 @@ class CircuitBreaker:
         elif _NO_ANSWER.search(reason):
             with self._lock:
                 if self._last_answer < started:
-                    self._reason, self._next_probe = reason, time.monotonic() + RETRY_SECONDS
+                    self._reason, self._next_probe = reason, time.monotonic() + self._retry_seconds

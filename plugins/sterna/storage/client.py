@@ -24,7 +24,7 @@ from sterna.errors import (
     StoreUnreachable,
     UnsafeUri,
 )
-from sterna.storage.circuit_breaker import CircuitBreaker
+from sterna.storage.circuit_breaker import RETRY_SECONDS, CircuitBreaker
 
 RESUME_HINT = "a later run resumes"
 PAGE_SIZE = 1000
@@ -80,6 +80,7 @@ class OpenStore:
         secrets: finds its credential, now and when the store refuses it: keys that are valid for an hour are renewed by
             then.
         timeout: seconds that the store may stay silent, and within which failed requests are tried again.
+        retry_seconds: between two calls to a store that has kept silent.
 
     Attributes:
         client: obstore's.
@@ -93,12 +94,14 @@ class OpenStore:
         CredentialError: the credential is missing, or doesn't fit the store.
     """
 
-    def __init__(self, location: Location, secrets: Secrets, timeout: float) -> None:
+    def __init__(
+        self, location: Location, secrets: Secrets, timeout: float, retry_seconds: float = RETRY_SECONDS
+    ) -> None:
         self.location = location
         self.base = store_address(location).path
         self._secrets, self._timeout = secrets, timeout
         self._renew_lock = threading.Lock()
-        self.circuit_breaker = CircuitBreaker()
+        self.circuit_breaker = CircuitBreaker(retry_seconds)
         self.throttle: Callable[[int], None] | None = None
         self.limits = ContentLimits()
         self.credential = self._read_credential()

@@ -17,6 +17,7 @@ from sterna.config.registry.model import Location, Registry, is_inside
 from sterna.config.secrets import Secrets
 from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri
 from sterna.storage.bandwidth import BandwidthShare, is_limited, open_share
+from sterna.storage.circuit_breaker import RETRY_SECONDS
 from sterna.storage.client import (
     PAGE_SIZE,
     RESUME_HINT,
@@ -52,13 +53,23 @@ class Objects:
         secrets: finds a location's credential.
         timeout: seconds that a store may stay silent, and within which failed requests are tried again.
         workers: requests under way at once where there are many to make.
+        retry_seconds: between two calls to a store that has kept silent.
     """
 
-    def __init__(self, mapping: Mapping, secrets: Secrets, *, timeout: float = 60.0, workers: int = 32) -> None:
+    def __init__(
+        self,
+        mapping: Mapping,
+        secrets: Secrets,
+        *,
+        timeout: float = 60.0,
+        workers: int = 32,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
         self.mapping = mapping
         self.secrets = secrets
         self.timeout = timeout
         self.workers = workers
+        self.retry_seconds = retry_seconds
         self._stores: dict[str, OpenStore] = {}
         self._sweep_stores: dict[str, OpenStore] = {}
         self._folders: dict[str, tuple[OpenStore, str]] = {}
@@ -73,7 +84,13 @@ class Objects:
         """Build from what `spec` returned, in another process; credentials are found there."""
         registry = Registry.model_validate(spec["registry"])
         mapping = Mapping(registry, registry.region(spec["region"]))
-        return cls(mapping, secrets, timeout=spec["timeout"], workers=spec["workers"])
+        return cls(
+            mapping,
+            secrets,
+            timeout=spec["timeout"],
+            workers=spec["workers"],
+            retry_seconds=spec["retry_seconds"],
+        )
 
     def spec(self) -> dict[str, Any]:
         """Return plain JSON data, without secrets, from which another process can build the same."""
@@ -83,10 +100,12 @@ class Objects:
             "region": self.mapping.region.name,
             "timeout": self.timeout,
             "workers": self.workers,
+            "retry_seconds": self.retry_seconds,
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (self.mapping.registry, self.mapping.region.name, self.secrets, self.timeout, self.workers))
+        names = (self.mapping.registry, self.mapping.region.name)
+        return (_rebuild, (*names, self.secrets, self.timeout, self.workers, self.retry_seconds))
 
     def with_read_cache(self, run: str) -> Objects:
         """Return the same objects, but that what they read of other regions is kept below a run's folder."""
@@ -402,7 +421,7 @@ class Objects:
             return opened
         with self._open_lock:
             if location.id not in self._stores:
-                store = OpenStore(location, self.secrets, self.timeout)
+                store = OpenStore(location, self.secrets, self.timeout, self.retry_seconds)
                 if location.region != self.mapping.region.name and is_limited(location):
                     store.throttle = ReadThrottle(lambda: self._share(location)).acquire
                 self._stores[location.id] = store
@@ -448,7 +467,13 @@ class _CachingObjects(Objects):
     """
 
     def __init__(self, objects: Objects, run: str) -> None:
-        super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers)
+        super().__init__(
+            objects.mapping,
+            objects.secrets,
+            timeout=objects.timeout,
+            workers=objects.workers,
+            retry_seconds=objects.retry_seconds,
+        )
         self._read_budget, self._parse_budget = objects._read_budget, objects._parse_budget
         self._commit_budget = objects._commit_budget
         self._objects = objects
@@ -472,8 +497,11 @@ class _CachingObjects(Objects):
         return data
 
 
-def _rebuild(registry: Registry, region: str, secrets: Secrets, timeout: float, workers: int) -> Objects:
-    return Objects(Mapping(registry, registry.region(region)), secrets, timeout=timeout, workers=workers)
+def _rebuild(
+    registry: Registry, region: str, secrets: Secrets, timeout: float, workers: int, retry_seconds: float
+) -> Objects:
+    mapping = Mapping(registry, registry.region(region))
+    return Objects(mapping, secrets, timeout=timeout, workers=workers, retry_seconds=retry_seconds)
 
 
 def delete_objects(

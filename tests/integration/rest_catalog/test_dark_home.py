@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import ServiceUnavailableError
+from pyiceberg.exceptions import TooManyRequestsError
 
 from sterna.config.registry.folders import VERBATIM, state_folder
 from sterna.config.registry.model import Registry
@@ -84,10 +84,10 @@ def test_without_copies_the_table_is_named_at_once(address: Address, ns: str) ->
     table = make(world, "plain", 2)
     world.sync()
     loaded = address.pyiceberg().load_table(table)
-    with world.dark("us"), pytest.raises(ServiceUnavailableError, match=rf"store of us can't be used.*{table}"):
+    with world.dark("us"), pytest.raises(TooManyRequestsError, match=rf"store of us can't be used.*{table}"):
         loaded.append(new_rows(200))
     assert 200 not in [row[0] for row in world.sql(f"SELECT id FROM main_us.{table}")]
-    # A store that failed is tried again after half a minute; the tests behind this one share the address.
+    # A store that failed is tried again after some seconds; the tests behind this one share the address.
     end = time.monotonic() + 90
     while not appended(address, table, new_rows(201)):
         assert time.monotonic() < end, "the store is back, and no commit is taken"
@@ -98,6 +98,6 @@ def test_without_copies_the_table_is_named_at_once(address: Address, ns: str) ->
 def appended(address: Address, table: str, rows: pa.Table) -> bool:
     try:
         address.pyiceberg().load_table(table).append(rows)
-    except ServiceUnavailableError:
+    except TooManyRequestsError:
         return False
     return True

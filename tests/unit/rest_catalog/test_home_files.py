@@ -113,7 +113,7 @@ def test_without_copies_the_file_and_the_table_are_named_at_once(world: World) -
     with refusing(us(world), StoreUnreachable), pytest.raises(HomeUnavailable) as failure:
         table.append(rows(10))
     error = failure.value
-    assert (error.table, error.status) == ("ns.orders", 503)
+    assert (error.table, error.status) == ("ns.orders", 429)
     assert error.file.startswith(us(world))
     assert error.message == "the store of us can't be used (StoreUnreachable), and no verbatim copy of the file is here"
     assert snapshots(world) == before
@@ -187,7 +187,7 @@ def test_a_file_of_the_tables_that_is_no_good_is_no_clients_fault(
     before = snapshots(world)
     with pytest.raises(HomeUnavailable) as failure:
         DELETE(client)
-    assert (failure.value.table, failure.value.file, failure.value.status) == ("ns.orders", uri, 503)
+    assert (failure.value.table, failure.value.file, failure.value.status) == ("ns.orders", uri, 429)
     assert f"{world.folder}/eu/replica/_sterna/verbatim/us-lake/orders/metadata/m.avro" in failure.value.hint
     assert snapshots(world) == before
 

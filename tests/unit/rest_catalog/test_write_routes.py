@@ -10,12 +10,12 @@ import pytest
 
 from sterna.errors import Busy, CatalogStateUnknown, CatalogUnreachable, StaleBase, StoreUnreachable
 from sterna.serving.rest_catalog import commit
-from sterna.serving.rest_catalog.reader import ReplicaCatalog
+from sterna.serving.rest_catalog.reader import STORE_RETRY_SECONDS, ReplicaCatalog
 from sterna.serving.rest_catalog.swap import swap_on_main
 from sterna.serving.rest_catalog.turns import Turns
 from sterna.serving.rest_catalog.write_service import with_catalog_credential
 from tests.support.rest_address import read_json
-from tests.support.small_world import World, run
+from tests.support.small_world import World, refusing, run
 
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 PROPERTIES = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "1"}}]}
@@ -74,6 +74,15 @@ def test_a_catalog_that_is_away_before_the_swap_can_be_tried_again(world: World,
     world.catalog.fail_next(CatalogUnreachable("no answer"))
     refused(address.post(TABLE, json=PROPERTIES), 503, "ServiceUnavailableException")
     assert "a" not in main_metadata(world)["properties"]
+
+
+def test_a_home_that_is_dark_is_no_503(world: World, address: httpx.Client) -> None:
+    """After a 503 Java's client counts the commit as unknown, or deletes files of which `main` may have some."""
+    with refusing(f"file://{world.folder}/us/", StoreUnreachable):
+        answer = address.post(TABLE, json=PROPERTIES)
+    refused(answer, 429, "HomeUnavailableException")
+    assert int(answer.headers["retry-after"]) >= STORE_RETRY_SECONDS, "who comes again finds the store once it is back"
+    assert address.post(TABLE, json=PROPERTIES).status_code == 200
 
 
 def test_an_answer_that_stays_lost_is_no_4xx_and_no_503(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import threading
 import time
@@ -13,8 +14,9 @@ import pytest
 from sterna.config.mapping import Mapping
 from sterna.config.registry.credential import Credential
 from sterna.config.registry.model import Registry
+from sterna.config.secrets import environment_secrets
 from sterna.errors import ObjectMissing, StoreUnreachable
-from sterna.storage import circuit_breaker
+from sterna.storage.circuit_breaker import RETRY_SECONDS
 from sterna.storage.objects import Objects
 from tests.unit.config import samples
 
@@ -56,7 +58,7 @@ def swallower() -> Iterator[Swallower]:
         silent.over = True
 
 
-def objects(swallower: Swallower, timeout: float = TIMEOUT) -> Objects:
+def objects(swallower: Swallower, timeout: float = TIMEOUT, retry_seconds: float = RETRY_SECONDS) -> Objects:
     lake = samples.location("us-lake", "s3://us-lake", "us")
     options = {"endpoint": swallower.endpoint, "region": "us-east-1", "provider": "Other"}
     lake["remote"] = {"type": "s3", "options": options}
@@ -65,7 +67,8 @@ def objects(swallower: Swallower, timeout: float = TIMEOUT) -> Objects:
     regions = [samples.region(name, f"s3://{name}-replica") for name in ("us", "eu")]
     registry = Registry.model_validate({"regions": regions, "locations": [lake, *roots]})
     credential = Credential(id="us", login="key", password="secret")
-    return Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=timeout)
+    mapping = Mapping(registry, registry.region("eu"))
+    return Objects(mapping, lambda id: credential, timeout=timeout, retry_seconds=retry_seconds)
 
 
 def test_who_has_waited_for_it_once_waits_for_it_no_more(swallower: Swallower) -> None:
@@ -100,11 +103,8 @@ def test_another_sync_asks_it_again_at_once(swallower: Swallower) -> None:
         store.read(FILES[1])
 
 
-def test_it_is_asked_again_after_a_while_by_one_call_at_a_time(
-    swallower: Swallower, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(circuit_breaker, "RETRY_SECONDS", 0.0)
-    store = objects(swallower, 3.0)
+def test_it_is_asked_again_after_a_while_by_one_call_at_a_time(swallower: Swallower) -> None:
+    store = objects(swallower, 3.0, retry_seconds=0.0)
     with pytest.raises(StoreUnreachable):
         store.size(FILES[0])
     swallower.dark = False
@@ -132,3 +132,10 @@ def test_one_call_that_hangs_beside_others_that_don_t_says_nothing_of_the_store(
     assert store.size(FILES[1]) is None
     slow.join()
     assert store.size(FILES[2]) is None
+
+
+def test_other_processes_wait_as_long_between_two_calls(swallower: Swallower) -> None:
+    store = objects(swallower, retry_seconds=7.0)
+    store.secrets = environment_secrets()
+    copies = (pickle.loads(pickle.dumps(store)), Objects.from_spec(store.spec(), store.secrets))
+    assert [copy.retry_seconds for copy in copies] == [7.0, 7.0]

@@ -35,8 +35,8 @@ _OTHERS = frozenset(
 )  # folders of other routers
 NO_STORE = {"Cache-Control": "no-store"}
 """The headers of an answer that is for one client, now."""
-# Without that header Java's client takes a 503 for a commit whose outcome is unknown.
-_UNAVAILABLE_HEADERS = {"Retry-After": "2"}
+_RETRY_AFTER_SECONDS = {429: "5", 503: "2"}
+"""By status; Java's client comes again five times where an answer has that header."""
 
 
 def is_catalog_path(path: str) -> bool:
@@ -78,5 +78,5 @@ def failure_response(error: Exception, request_id: str) -> JSONResponse:
 
 def _response(status: int, wire_type: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     body = {"error": {"message": message, "type": wire_type, "code": status}}
-    defaults = _UNAVAILABLE_HEADERS if status == 503 else {}
+    defaults = {"Retry-After": _RETRY_AFTER_SECONDS[status]} if status in _RETRY_AFTER_SECONDS else {}
     return JSONResponse(body, status, {**defaults, **(headers or {}), **NO_STORE})

@@ -36,6 +36,8 @@ from sterna.storage.objects import Objects
 
 _ETAG_HEX_DIGITS = 32
 _ANY_NAME = "any-table"  # for a rule that covers whatever is in a namespace
+STORE_RETRY_SECONDS = 5.0
+"""Seconds between two calls to a store that has kept silent: no longer than `Retry-After` has clients wait."""
 _NO_CONFIG = b'"config":{}}'  # how the body of each table ends
 
 
@@ -325,7 +327,7 @@ def open_replica_catalog(context: RegionContext, services: Services) -> ReplicaC
     """
     region, settings = context.region, region_settings(context.mapping, services)
     index, main_index = (ReplicaIndex(context.catalog, name) for name in (region.replica_branch, SOURCE_BRANCH))
-    objects = Objects(context.mapping, context.secrets, timeout=settings.timeout)
+    objects = Objects(context.mapping, context.secrets, timeout=settings.timeout, retry_seconds=STORE_RETRY_SECONDS)
     cache, past_versions = ByteCache(settings.cache), PastVersions(context)
     return ReplicaCatalog(context.mapping, settings, index, main_index, objects, cache, past_versions)
 

@@ -546,11 +546,19 @@ class BadUpdate(RestCatalogError, exit_code=ExitCode.INPUT):
 
 
 class HomeUnavailable(RestCatalogError, remedy=Remedy.RETRY):
-    """The store of a table's home can't be used, or a file of the table isn't whole, and a commit needs it."""
+    """The store of a table's home can't be used, and a commit needs a file that is there alone."""
 
     # Clients of Iceberg 1.12 take a 503 for a commit whose outcome is unknown, earlier ones delete files after it.
     status = 429
     wire_type = "HomeUnavailableException"
+
+
+class TableUnusable(RestCatalogError, remedy=Remedy.HOLD):
+    """A commit needs what is damaged, gone or not supported, and no later try helps before that is mended."""
+
+    # Definite for all clients: none deletes files after it, and none takes it for an unknown outcome.
+    status = 422
+    wire_type = "TableUnusableException"
 
 
 class ForeignFile(RestCatalogError, exit_code=ExitCode.INPUT):

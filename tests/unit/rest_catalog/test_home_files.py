@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +12,17 @@ import pytest
 
 from sterna.config.mapping import without_digest
 from sterna.errors import (
-    BrokenMetadata,
     HomeUnavailable,
-    ObjectMissing,
-    SizeDiffers,
-    SourceGone,
+    StaleBase,
     SternaError,
     StoreDenied,
     StoreUnreachable,
+    TableUnusable,
 )
+from sterna.replication.sync.follow import FollowerLimits
 from sterna.serving.rest_catalog.byte_cache import ByteCache
 from sterna.serving.rest_catalog.commit import commit_tables
+from sterna.serving.rest_catalog.home_files import TABLE_FAULTS
 from sterna.serving.rest_catalog.parent_files import ParentFiles
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit
@@ -173,7 +174,7 @@ def test_a_list_that_lost_its_rows_is_not_used(world: World, client: AddressClie
     client.load_table(KEY).append(rows(10))
 
 
-@pytest.mark.parametrize("fault", [BrokenMetadata, SizeDiffers, SourceGone, ObjectMissing])
+@pytest.mark.parametrize("fault", TABLE_FAULTS)
 def test_a_file_of_the_tables_that_is_no_good_is_no_clients_fault(
     world: World, client: AddressClient, fault: type[SternaError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,11 +186,62 @@ def test_a_file_of_the_tables_that_is_no_good_is_no_clients_fault(
 
     monkeypatch.setattr(ParentFiles, ParentFiles.live_entries.__name__, read)
     before = snapshots(world)
-    with pytest.raises(HomeUnavailable) as failure:
+    with pytest.raises(TableUnusable, match=f": {fault.__name__}: another number of entries") as failure:
         DELETE(client)
-    assert (failure.value.table, failure.value.file, failure.value.status) == ("ns.orders", uri, 429)
+    assert (failure.value.table, failure.value.file, failure.value.status) == ("ns.orders", uri, 422)
     assert f"{world.folder}/eu/replica/_sterna/verbatim/us-lake/orders/metadata/m.avro" in failure.value.hint
     assert snapshots(world) == before
+
+
+def main_file(world: World) -> Path:
+    head = world.catalog.reference("main").hash
+    return Path(str(world.catalog.contents("main", head, [KEY])[KEY].metadata_location).removeprefix("file://"))
+
+
+@pytest.mark.parametrize(("content", "kind"), [("{]", "BrokenMetadata"), (None, "SourceGone")])
+def test_metadata_of_main_that_is_no_good_is_said_so_for_good(world: World, content: str | None, kind: str) -> None:
+    """No later try helps: clients neither come again nor count the commit as unknown."""
+    client = AddressClient(address_of(keeping(world)))
+    path = main_file(world)
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(TableUnusable, match=f": {kind}: ") as failure:
+        set_comment(client)
+    assert (failure.value.table, failure.value.file) == ("ns.orders", f"file://{path}")
+
+
+def unsupported(world: World) -> str:
+    """A metadata.json of a format of the future."""
+    path = main_file(world)
+    later = path.with_name(f"9{path.name}")
+    later.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 99}))
+    return f"file://{later}"
+
+
+def test_a_version_that_can_not_be_taken_is_no_conflict(world: World, client: AddressClient) -> None:
+    world.commit(orders=unsupported(world))
+    with pytest.raises(TableUnusable, match="eu doesn't serve the table as main has it: Unsupported: ") as failure:
+        set_comment(client)
+    assert (failure.value.table, failure.value.status) == ("ns.orders", 422)
+
+
+def test_a_table_that_waits_for_one_that_can_not_be_taken_is_no_conflict(world: World, client: AddressClient) -> None:
+    world.commit(other=world.write("other"))
+    run(world)
+    path = Path(str(world.write("other")).removeprefix("file://"))
+    path.write_text("{]")
+    world.commit(orders=world.write("orders"), other=f"file://{path}")
+    with pytest.raises(TableUnusable, match=r"ns\.other is held: BrokenMetadata"):
+        set_comment(client)
+
+
+def test_a_table_that_was_held_is_one_that_is_behind_once_it_is_mended(world: World) -> None:
+    good = world.write("orders")
+    world.commit(orders=unsupported(world))
+    run(world)
+    world.commit(orders=good)
+    never = FollowerLimits(max_bytes=-1)
+    with pytest.raises(StaleBase):
+        set_comment(AddressClient(address_of(world, limits=never)))
 
 
 def test_a_version_that_is_not_here_is_said_so_and_not_a_conflict(world: World, client: AddressClient) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -83,6 +84,14 @@ def test_a_home_that_is_dark_is_no_503(world: World, address: httpx.Client) -> N
     refused(answer, 429, "HomeUnavailableException")
     assert int(answer.headers["retry-after"]) >= STORE_RETRY_SECONDS, "who comes again finds the store once it is back"
     assert address.post(TABLE, json=PROPERTIES).status_code == 200
+
+
+def test_a_table_that_is_broken_on_main_is_no_clients_fault_and_no_503(world: World, address: httpx.Client) -> None:
+    content = world.catalog.contents("main", world.catalog.reference("main").hash, [("ns", "t")])[("ns", "t")]
+    Path(str(content.metadata_location).removeprefix("file://")).write_text("{]")
+    answer = address.post(TABLE, json=PROPERTIES)
+    refused(answer, 422, "TableUnusableException")
+    assert "BrokenMetadata" in answer.json()["error"]["message"] and "retry-after" not in answer.headers
 
 
 def test_an_answer_that_stays_lost_is_no_4xx_and_no_503(

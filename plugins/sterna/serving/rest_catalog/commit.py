@@ -27,13 +27,13 @@ from sterna.errors import (
     SternaError,
 )
 from sterna.replication.replica.commit_access import writer
-from sterna.replication.replica.head import load_held_list, read_head
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import main_metadata
 from sterna.serving.rest_catalog.answer import localize_entry, stands_for
 from sterna.serving.rest_catalog.background_sync import BackgroundSync
 from sterna.serving.rest_catalog.byte_cache import ByteCache
-from sterna.serving.rest_catalog.home_files import OUTAGES, home_unavailable, naming_table
+from sterna.serving.rest_catalog.held_tables import raise_for_held
+from sterna.serving.rest_catalog.home_files import TABLE_FAULTS, naming_table
 from sterna.serving.rest_catalog.name_errors import missing_table
 from sterna.serving.rest_catalog.recent_changes import RecentChanges
 from sterna.serving.rest_catalog.replays import IdempotencyKeys
@@ -270,7 +270,7 @@ def _prepare(
             prepared[commit.key] = prepare_creation(context, address.reserved, commit, rights)
             continue
         shown = require_served_base(address, commit.key, table.content)
-        with naming_table(context.mapping, key_name(commit.key)):
+        with naming_table(context.mapping, key_name(commit.key), TABLE_FAULTS):
             content = prepare_commit(context, address.reserved, table, shown, commit, rights)
         if content is not None:
             prepared[commit.key] = content
@@ -288,6 +288,7 @@ def require_served_base(address: Address, key: Key, source: Content) -> Content:
     Raises:
         StaleBase: this region is behind.
         HomeUnavailable: it is, and stays so while the store of another region can't be used.
+        TableUnusable: it is, and stays so while the table is held.
     """
     context, shown = address.region(), address.shown([key])[key]
     if shown is None or not stands_for(context, key, shown, source):
@@ -296,32 +297,9 @@ def require_served_base(address: Address, key: Key, source: Content) -> Content:
     if shown is None or not stands_for(context, key, shown, source):
         address.renew()  # what was read as `main` may be an old primary's
         message = f"{context.region.name} doesn't serve the table as {SOURCE_BRANCH} has it"
-        _raise_for_outage(address, key_name(key), message)
+        raise_for_held(address.region(), key, source, address.sync.failure, message)
         raise StaleBase(message, table=key_name(key))
     return shown
-
-
-def _raise_for_outage(address: Address, name: str, message: str) -> None:
-    """Raise that this region stays behind with a table, where the reason is another region's store.
-
-    Args:
-        name: key name.
-        message: what this region lacks.
-
-    Raises:
-        HomeUnavailable: it is.
-    """
-    context = address.region()
-    head = load_held_list(context.objects, read_head(context.primary, context.region.replica_branch))
-    outages, held = {error.__name__: error for error in OUTAGES}, head.held_by_key.get(name)
-    if held is not None and held.kind in outages:
-        error: SternaError = outages[held.kind](held.reason, file=held.file)
-    elif isinstance(address.sync.failure, OUTAGES):
-        error = address.sync.failure
-    else:
-        return
-    with naming_table(context.mapping, name):
-        raise home_unavailable(context.mapping, error.file, error, message) from error
 
 
 def bring_up(address: Address, contents: Mapping[Key, Content | None]) -> None:

@@ -17,17 +17,24 @@ from sterna.errors import (
     CredentialError,
     HomeUnavailable,
     ObjectMissing,
+    OverLimit,
     SizeDiffers,
     SourceGone,
     SternaError,
     StoreDenied,
     StoreUnreachable,
     TableError,
+    TableUnusable,
+    Unsupported,
 )
 from sterna.storage.objects import Objects
 
 OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
 """What keeps a region from reading another one's store."""
+
+TABLE_FAULTS = (BrokenMetadata, ObjectMissing, OverLimit, SizeDiffers, SourceGone, Unsupported)
+"""What is wrong with the table where no client's file is at fault: those are checked before, and their places are
+refused by other errors."""
 
 _T = TypeVar("_T")
 
@@ -131,23 +138,27 @@ def home_unavailable(mapping: RegionMapping, uri: str, error: SternaError, lacks
 
 
 @contextmanager
-def naming_table(mapping: RegionMapping, name: str) -> Iterator[None]:
+def naming_table(
+    mapping: RegionMapping, name: str, faults: tuple[type[SternaError], ...] = (TableError, ObjectMissing)
+) -> Iterator[None]:
     """Add a table's name to an error of the files that `main` and this region have of it, which is no client's fault.
 
     Args:
         mapping: of the region.
         name: key name.
+        faults: what is the table's fault.
 
     Raises:
-        HomeUnavailable: such a file can't be read, or isn't whole.
+        HomeUnavailable: such a file can't be read now.
+        TableUnusable: one is broken, gone or not supported.
     """
     try:
         yield
     except HomeUnavailable as error:
         raise HomeUnavailable(error.message, table=name, file=error.file, hint=error.hint) from error
-    except (BrokenMetadata, SizeDiffers, SourceGone, ObjectMissing) as error:
+    except faults as error:
         copy = verbatim_uri(mapping, error.file) if error.file else ""
         lost = f"; if it is its verbatim copy that isn't whole, delete that: {copy}" if copy else ""
         hint = f"nothing was committed; `sterna verify` compares the replica's files with main{lost}"
-        message = f"a file of the table can't be used: {error.message}"
-        raise HomeUnavailable(message, table=name, file=error.file, hint=hint) from error
+        message = f"a file of the table can't be used: {type(error).__name__}: {error.message}"
+        raise TableUnusable(message, table=name, file=error.file, hint=hint) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 from sterna.catalog.model import Content, Put
 from sterna.config.sections.maintenance import Maintenance
-from sterna.errors import Busy, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
+from sterna.errors import Busy, SternaError, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
 from sterna.maintenance.tables import gather
 from sterna.maintenance.tables import orphan_files as sweeping
 from sterna.maintenance.tables.orphan_files import MainScope, sweep
@@ -168,8 +168,42 @@ def test_a_store_that_refuses_keeps_everything(world: World, monkeypatch: pytest
         return {uri: StoreDenied("says no", file=uri) for uri in uris}
 
     monkeypatch.setattr(Objects, "sweep", refusing)
+    before = files(world)
     with pytest.raises(StoreDenied):
         swept(world)
+    assert files(world) == before
+
+
+def second_store(world: World) -> World:
+    """The same with another store of us that is swept."""
+    second = world.folder / "us" / "second"
+    second.mkdir()
+    place = {"id": "us-second", "prefix": f"file://{second}", "region": "us", "remote": {"type": "local"}}
+    locations = [*world.registry.model_dump(mode="json")["locations"], {**place, "sweep": True}]
+    return with_registry(world, locations=locations)
+
+
+def test_a_store_that_refuses_leaves_a_report_and_no_records_that_are_needed_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = second_store(world)
+    (several.folder / "us/second/t.parquet").write_bytes(b"nobody's")
+    plain, folder = Objects.sweep, world.folder / "us/replica/_sterna/sweep"
+
+    def refusing(self: Objects, uris: Sequence[str], **options: Any) -> dict[str, SternaError]:
+        denied = {uri: StoreDenied("says no", file=uri) for uri in uris if "/second/" in uri}
+        return plain(self, [uri for uri in uris if uri not in denied], **options) | denied
+
+    monkeypatch.setattr(Objects, "sweep", refusing)
+    swept(several, after(hours=2))
+    for day in (1, 2, 3):
+        with pytest.raises(StoreDenied):
+            swept(several, after(days=day, hours=3))
+    assert len(list(folder.glob("*.parquet"))) == 2, "the one that the last sweep went by, and its own"
+    reports = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    newest = max(reports, key=lambda report: report["at"])
+    assert [failure["file"] for failure in newest["failures"]] == [f"file://{several.folder}/us/second/t.parquet"]
+    assert newest["failed"] == newest["left"]["files"] == 1
 
 
 def test_a_promotion_between_decision_and_deletion_ends_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,16 +273,13 @@ def test_records_that_no_later_sweep_asks_for_are_forgotten(world: World) -> Non
 
 
 def test_a_store_that_cant_be_used_keeps_no_other_from_being_swept(world: World) -> None:
-    second = world.folder / "us" / "second"
-    second.mkdir()
-    place = {"id": "us-second", "prefix": f"file://{second}", "region": "us", "remote": {"type": "local"}}
-    locations = [*world.registry.model_dump(mode="json")["locations"], {**place, "sweep": True}]
-    several = with_registry(world, locations=locations)
+    several = second_store(world)
+    second = f"file://{world.folder}/us/second"
     swept(several, after(hours=2))
-    with refusing(f"file://{second}", StoreDenied):
+    with refusing(second, StoreDenied):
         report = swept(several)
     assert (report.deleted.files, report.failed) == (1, 1)
-    assert (report.failures[0].file, "says no" in report.failures[0].message) == (f"file://{second}", True)
+    assert (report.failures[0].file, "says no" in report.failures[0].message) == (second, True)
     listings = refusing(f"file://{world.folder}/us/", StoreDenied, "*/us/*[ed]")  # of folders, and no metadata
     with listings, pytest.raises(StoreDenied):
         swept(several)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from sterna.codec import Record
+from sterna.errors import SternaError
 from sterna.maintenance.deletion.delete import DeletionTally, Garbage
 from sterna.maintenance.deletion.file_lists import Files, exclude_reached
 from sterna.maintenance.deletion.model import Amount, PassReport
@@ -90,14 +91,14 @@ class Scope(Protocol[L, R]):
         ...
 
 
-def collect(scope: Scope[L, R], *, delete: bool, progress: Callable[[str], None]) -> R:
+def collect(scope: Scope[L, R], *, delete: bool, progress: Callable[[str], None]) -> tuple[R, SternaError | None]:
     """Run a pass: list, select, delete, record what is unreachable still, and store the report.
 
     Args:
         delete: delete; otherwise only report what would be deleted, and record the pass.
 
-    Raises:
-        StoreError: the store deletes nothing. What the scope raises ends the pass, too.
+    Returns:
+        The report, and the error of a store that deletes nothing. What the scope raises ends the pass.
     """
     listing = scope.list_files()
     scope.catch_up()
@@ -112,12 +113,11 @@ def collect(scope: Scope[L, R], *, delete: bool, progress: Callable[[str], None]
         report = scope.complete_report(report, tally)
         remaining = tally.remaining(remaining, scope.reached)
     # At the end, so that a pass that was killed leaves the earlier ones as the next one needs them.
+    # Also where a store deleted nothing: else later passes would have only what can't be deleted in common.
     save_pass(scope.context, scope.folder, scope.pass_id, remaining)
-    if tally.store_error:  # recorded first: else later passes would have only what can't be deleted in common
-        raise tally.store_error
     report = replace(report, left=remaining.amount)
     save_report(scope.context.objects, scope.folder, scope.record, report)
-    return report
+    return report, tally.store_error
 
 
 def _delete(scope: Scope[L, R], garbage: Garbage, tally: DeletionTally, progress: Callable[[str], None]) -> None:

@@ -51,4 +51,7 @@ def run_gc(
         delete_expired_pins(context, now, progress, heads.other_references.seen)
     progress(f"{len(heads.kept)} versions of tables and views are kept, {len(heads.refused)} belong to refused tables")
     scope = ReplicaScope(context, pass_id, options, term, heads, now, progress)
-    return collect(scope, delete=options.delete, progress=progress)
+    report, store_error = collect(scope, delete=options.delete, progress=progress)
+    if store_error is not None:
+        raise store_error
+    return report

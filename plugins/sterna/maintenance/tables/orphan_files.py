@@ -94,9 +94,11 @@ def sweep(
     scope = MainScope(
         context, pass_id, settings, inputs, retention, references, referenced, excluded_prefixes, dry_run=not delete
     )
-    report = collect(scope, delete=delete, progress=progress)
+    report, store_error = collect(scope, delete=delete, progress=progress)
     if delete:
         delete_older_records(context, scope.passes)
+    if store_error is not None:
+        raise store_error
     return report
 
 

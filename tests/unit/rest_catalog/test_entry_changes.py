@@ -27,7 +27,7 @@ from sterna.serving.rest_catalog.overlay import served_view_metadata
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit
 from tests.support.rest_address import AddressClient, address_of, read_json
-from tests.support.small_world import World, make_world, ruled, run, with_third_region
+from tests.support.small_world import World, make_world, ruled, run, with_registry, with_third_region
 
 KEY, NEW = ("ns", "orders"), ("ns", "new")
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
@@ -105,6 +105,30 @@ def test_a_namespace_with_the_name_of_the_writers_folder_has_tables(
     changes.create_table(address, namespace, request())
     location = main_json(world, (*namespace, "new"))["location"]
     assert location.startswith(f"{address.near_root}/{'/'.join(namespace).replace('near', 'near_')}/new-")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "folder"),
+    [
+        (("replica",), "replica_"),
+        (("replica", "replica"), "replica_/replica"),
+        (("uploads", "today"), "uploads_/today"),
+        (("a", "uploads"), "a/uploads_"),
+        (("far",), "far_"),
+    ],
+)
+def test_a_namespace_with_the_name_of_a_place_of_others_has_tables(tmp_path: Path, namespace: Key, folder: str) -> None:
+    """As of the replica root, of an inbox, or of another region's location."""
+    plain, root = make_world(tmp_path), f"file://{tmp_path}/eu"
+    locations = plain.registry.model_dump(mode="json")["locations"]
+    locations = [{**one, **({"prefix": root} if one["id"] == "eu-lake" else {})} for one in locations]
+    far = {"id": "us-far", "prefix": f"{root}/far", "region": "us", "remote": {"type": "local"}}
+    inboxes = [f"{root}/uploads", f"{root}/a/uploads"]
+    address = replace(address_of(with_registry(plain, locations=[*locations, far])), near_root=root, inboxes=inboxes)
+    for depth in range(1, len(namespace) + 1):
+        changes.create_namespace(address, namespace[:depth], {})
+    changes.create_table(address, namespace, request())
+    assert main_json(plain, (*namespace, "new"))["location"].startswith(f"{root}/{folder}/new-")
 
 
 def test_a_table_is_made_here_and_written_to(world: World, address: Address) -> None:

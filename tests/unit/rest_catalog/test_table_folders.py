@@ -271,3 +271,6 @@ def test_a_table_that_is_staged_is_written_to_its_own_folder() -> None:
     near = FolderAccess(mapping(), new_table_folders(mapping(), ROOTS, ("near", "t")), may_write=True)
     with pytest.raises(Forbidden):
         near.require_writable(f"s3://eu-bucket/lake/near/t-{UUID(int=7)}/data/a.parquet")
+    roots = NearRoots(ROOTS.own, inboxes=("s3://eu-bucket/lake/inbox",))
+    inbox = FolderAccess(mapping(), new_table_folders(mapping(), roots, ("inbox", "t")), may_write=True)
+    inbox.require_writable(f"s3://eu-bucket/lake/inbox_/t-{UUID(int=7)}/data/a.parquet")

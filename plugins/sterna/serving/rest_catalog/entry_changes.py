@@ -46,9 +46,10 @@ from sterna.serving.rest_catalog.commit import (
 from sterna.serving.rest_catalog.home_files import naming_table
 from sterna.serving.rest_catalog.name_errors import missing_table, missing_view, require_namespace
 from sterna.serving.rest_catalog.names import require_key
+from sterna.serving.rest_catalog.new_locations import new_location_prefix
 from sterna.serving.rest_catalog.new_names import adding_name, require_free_name
 from sterna.serving.rest_catalog.new_tables import create_table_metadata
-from sterna.serving.rest_catalog.overlay import new_location_prefix, overlaid_properties, served_view_metadata
+from sterna.serving.rest_catalog.overlay import overlaid_properties, served_view_metadata
 from sterna.serving.rest_catalog.requirements import check_requirements
 from sterna.serving.rest_catalog.rules import (
     Rights,
@@ -142,7 +143,7 @@ def _new_location(address: Address, key: Key, request: Mapping[str, Any]) -> str
     """Return where a new table or view is: where the client says, or in a folder of its own."""
     context, location = address.region(), request.get("location")
     if location is None:
-        location = f"{new_location_prefix(address.near_root, key)}{uuid4()}"
+        location = f"{new_location_prefix(context.mapping, address.reserved, key)}{uuid4()}"
     uri = require_own_location(context, address.reserved, location)
     require_readable_everywhere(context, key, [uri])
     return uri

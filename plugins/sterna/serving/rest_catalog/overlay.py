@@ -7,16 +7,13 @@ those in `near`: engines follow `write.data.path` and `write.metadata.path`, and
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sterna.catalog.model import Key
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.near_places import (
     DATA_PATH,
     METADATA_PATH,
-    NEAR_FOLDER,
     Places,
     folder_uuid,
     is_own_place,
@@ -31,20 +28,6 @@ GC_ENABLED = "gc.enabled"
 DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 # Each would take a client's files elsewhere than the two paths say.
 OTHER_PLACES = ("write.object-storage.path", "write.folder-storage.path", "write.location-provider.impl")
-_UNUSUAL_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
-
-
-def new_location_prefix(near_root: str, key: Key) -> str:
-    """Return how the location of a new table or view begins where its client says none: a UUID follows.
-
-    A namespace with the name of the folder `near` has another folder, since no table may be made in that.
-
-    Args:
-        near_root: the region's own location, as the section `catalog` has it.
-    """
-    parts = [_UNUSUAL_CHARACTERS.sub("_", name).lstrip("._") or "_" for name in key]
-    folders = [f"{part}_" if part == NEAR_FOLDER else part for part in parts[:-1]]
-    return f"{near_root.rstrip('/')}/{'/'.join([*folders, parts[-1]])}-"
 
 
 def overlay(metadata: Mapping[str, Any], places: Places | None) -> dict[str, Any]:

@@ -243,12 +243,26 @@ def require_own_location(context: RegionContext, reserved: ReservedPlaces, locat
         raise BadUpdate("the location is no text")
     uri = location.rstrip("/")
     try:
-        is_local = context.mapping.is_local(uri) and not context.mapping.below_replica_root(uri)
+        context.mapping.locate(uri)
     except TableError as error:
         raise BadUpdate(f"a table can't be there: {error.message}", file=uri) from error
-    if not is_local or reserved.contain(uri):
+    if not is_own_location(context.mapping, reserved, uri):
         raise BadUpdate("a table that is made here has its location in this region's own", file=uri)
     return uri
+
+
+def is_own_location(mapping: RegionMapping, reserved: ReservedPlaces, uri: str) -> bool:
+    """Return whether a table or view may be made at a place, as this region's own.
+
+    Args:
+        mapping: of this region.
+        reserved: places of the region.
+    """
+    try:
+        is_local = mapping.is_local(uri) and not mapping.below_replica_root(uri)
+    except TableError:
+        return False  # it is in no location of the registry
+    return is_local and not reserved.contain(uri)
 
 
 def require_own_write_paths(

@@ -26,7 +26,9 @@ from sterna.config.registry.model import is_inside
 from sterna.config.sections.model import Services
 from sterna.errors import Forbidden, TableError
 from sterna.serving.rest_catalog.client_files import write_roots
-from sterna.serving.rest_catalog.overlay import new_location_prefix, with_own_places
+from sterna.serving.rest_catalog.new_locations import new_location_prefix
+from sterna.serving.rest_catalog.overlay import with_own_places
+from sterna.serving.rest_catalog.rules import ReservedPlaces
 
 MANIFEST_ENDING = ".avro"
 _UUID_FOLDER = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/")
@@ -150,7 +152,7 @@ def new_table_folders(mapping: RegionMapping, roots: NearRoots, key: Key) -> Tab
         roots: of all regions.
         key: the table's.
     """
-    prefix = new_location_prefix(roots.own[0], key)
+    prefix = new_location_prefix(mapping, ReservedPlaces(roots.own, roots.inboxes), key)
     return TableFolders((), near=_near_folders(mapping, roots.own), new_prefix=prefix)
 
 

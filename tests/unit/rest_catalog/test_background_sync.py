@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 
 from sterna.errors import StoreUnreachable
 from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
 from sterna.replication.sync.follow import FollowerLimits
 from sterna.runtime.retry_delay import RetryDelay
 from sterna.serving.rest_catalog import background_sync
 from sterna.serving.rest_catalog.background_sync import BackgroundSync
 from sterna.serving.rest_catalog.recent_changes import RecentChanges
 from tests.support.rest_address import address_of
-from tests.support.small_world import make_world, run
+from tests.support.small_world import make_world, refusing, run
 
 KEY = ("ns", "orders")
 
@@ -90,3 +92,43 @@ def test_without_pending_changes_nothing_is_tried_again() -> None:
     assert sync.wait(sync.request(), 60)
     assert sync.wait(sync.request(), 60)
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("is_lasting", [True, False])
+def test_a_held_key_is_planned_again_where_that_may_find_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lasting: bool
+) -> None:
+    """It stays among the changes of this process: clients here have seen it."""
+    world, recent = make_world(tmp_path), RecentChanges()
+    world.commit(orders=world.write("orders"))
+    run(world)
+    context, plans, waits, plain = world.context(), list[int](), list[int](), stages.plan
+
+    def plan(*arguments: Any, **options: Any) -> stages.PlannedRun:
+        plans.append(len(waits))
+        return plain(*arguments, **options)
+
+    def wait(_: RetryDelay, failures: int) -> float:
+        waits.append(failures)
+        return 0.001
+
+    monkeypatch.setattr(background_sync.stages, "plan", plan)
+    monkeypatch.setattr(RetryDelay, RetryDelay.draw.__name__, wait)
+    shown, later = world.replica()["ns.orders"], Path(world.write("orders").removeprefix("file://"))
+    whole = later.read_text()
+    world.commit(orders=f"file://{later}")
+    recent.record({KEY: (shown, shown.with_metadata_location("file://elsewhere"))})
+    sync = BackgroundSync(lambda: context, recent, retry_delay=RetryDelay(1, 1))
+    with nullcontext() if is_lasting else refusing(f"file://{later}", StoreUnreachable):
+        if is_lasting:
+            later.write_text("{]")
+        assert sync.wait(sync.request(), 60)
+        first = len(plans)
+        until(lambda: len(waits) > 5)
+        assert not recent.is_empty
+        assert (len(plans) == first) is is_lasting
+        world.commit(other=world.write("other"))
+        until(lambda: "ns.other" in world.replica())
+    later.write_text(whole)
+    world.commit(orders=world.write("orders"))
+    until(lambda: recent.is_empty)

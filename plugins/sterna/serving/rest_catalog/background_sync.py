@@ -4,7 +4,8 @@ What is large is left to the region's DAG or follower, and two syncs are kept ap
 
 What this process has changed is shown until a sync has ended that saw it, and the region's own copy of the catalog
 shows what that sync published. A sync that failed, or was left to others, is tried again until then: others may have
-changed the same table meanwhile, and clients here would never see it.
+changed the same table meanwhile, and clients here would never see it. A key that is held by a fault of its own is
+planned again once `main` or the replica branch has another commit: nothing else changes what a plan finds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Callable
 
 from sterna.catalog.model import parse_key
 from sterna.concurrency.background import run_in_background
-from sterna.errors import SternaError
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import ReferenceNotFound, Remedy, SternaError, remedy_of
 from sterna.replication.execution.spark_executor import engine_or_spark
 from sterna.replication.replica.catalog_copy import is_served
 from sterna.replication.replica.model import Report
@@ -60,6 +62,7 @@ class BackgroundSync:
         self._changed = threading.Condition()
         self._requested = self._done = 0
         self._running = False
+        self._settled_heads: tuple[str, str] | None = None  # at which another plan would find the same again
         self.failure: SternaError | None = None
         """Why the last sync failed; None where it didn't."""
 
@@ -83,7 +86,7 @@ class BackgroundSync:
         while True:
             with self._changed:
                 number = self._requested
-            failure = self._try_sync()
+            failure = self._try_sync(is_retry=number == self._done)
             with self._changed:
                 self._done, self.failure = number, failure
                 self._changed.notify_all()
@@ -104,12 +107,16 @@ class BackgroundSync:
         self._changed.wait_for(lambda: self._requested != number, timeout=self._retry_delay.draw(tries))
         return True
 
-    def _try_sync(self) -> SternaError | None:
-        """Sync, and return why that failed; None where it didn't."""
+    def _try_sync(self, *, is_retry: bool) -> SternaError | None:
+        """Sync, and return why that failed; None where it didn't.
+
+        Args:
+            is_retry: nothing was requested since the last one.
+        """
         started = time.monotonic()
         failure: SternaError | None = None
         try:
-            self._sync()
+            self._sync(is_retry=is_retry)
         except SternaError as error:
             failure = error
             log.warning("a sync after a commit failed: %s: %s", type(error).__name__, error)
@@ -119,15 +126,17 @@ class BackgroundSync:
         log.debug("a sync after a commit took %.2f s", time.monotonic() - started)
         return failure
 
-    def _sync(self) -> None:
+    def _sync(self, *, is_retry: bool) -> None:
         count = self._recent.count
         try:
-            self._sync_since(count)
+            context = self._region()
+            if not is_retry or self._settled_heads is None or self._settled_heads != _heads(context):
+                self._settled_heads = None
+                self._sync_since(context, count)
         finally:
             self._recent.discard_published(count)
 
-    def _sync_since(self, count: int) -> None:
-        context = self._region()
+    def _sync_since(self, context: RegionContext, count: int) -> None:
         for _ in range(_MAX_PLANS):
             report = self._sync_once(context)
             if report is None:
@@ -135,8 +144,11 @@ class BackgroundSync:
             if not report.more and report.outcome != "superseded":
                 if report.replica_hash and not is_served(context, report.replica_hash):
                     return  # readers here would see what was before
-                held = {parse_key(held_key.key) for held_key in (*report.held, *report.transit)}
-                self._recent.discard_until(count, held)
+                held = (*report.held, *report.transit)
+                self._recent.discard_until(count, {parse_key(held_key.key) for held_key in held})
+                # Else a fault may be over by itself, as of a store that did not answer.
+                if all(remedy_of(held_key.kind) is Remedy.HOLD for held_key in held):
+                    self._settled_heads = (report.source_hash, report.replica_hash)
                 return
 
     def _sync_once(self, context: RegionContext) -> Report | None:
@@ -148,3 +160,13 @@ class BackgroundSync:
             return planned.report
         with engine_or_spark(context, log.debug, None) as engine:
             return execute_plan(context, planned, SMALL_SYNC, log.debug, engine)
+
+
+def _heads(context: RegionContext) -> tuple[str, str]:
+    """Return the heads of `main` and of the replica branch."""
+    catalog = context.primary
+    try:
+        replica_hash = catalog.reference(context.region.replica_branch).hash
+    except ReferenceNotFound:
+        replica_hash = catalog.no_ancestor()
+    return catalog.reference(SOURCE_BRANCH).hash, replica_hash

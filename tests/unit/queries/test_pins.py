@@ -10,7 +10,7 @@ import pytest
 
 from sterna.catalog.model import Content, Put, namespace_content
 from sterna.errors import BranchChanged, CatalogUnreachable, NoSuchQuery, NotYetHere, SnapshotGone
-from sterna.replication.replica import head
+from sterna.replication.replica import head, held_list
 from sterna.serving.queries.request import CommitPin, SnapshotPin
 from sterna.serving.queries.snapshots import SnapshotResolver
 from tests.support.small_world import World, run, table
@@ -117,6 +117,30 @@ def test_what_main_has_is_not_here_yet(synced: World, later: int) -> None:
         put(synced, "main", synced.write("a"), number)
     with pytest.raises(NotYetHere):
         pins(synced).resolve((KEY,), SnapshotPin(4711))
+
+
+@pytest.mark.parametrize("is_listed_beside", [False, True])
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_what_a_held_table_has_on_main_is_not_here_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_shown: bool, is_listed_beside: bool
+) -> None:
+    """The watermark has passed its commits."""
+    if is_listed_beside:
+        monkeypatch.setattr(held_list, "MAX_INLINE_BYTES", 0)
+    world.commit(a=world.write("a"), b=world.write("b"))
+    if is_shown:
+        run(world)
+    broken = world.folder / "us/lake/broken.metadata.json"
+    broken.write_text("{]")
+    for snapshot in (4711, 4712):
+        on_main = put(world, "main", f"file://{broken}", snapshot)
+    assert [held.key for held in run(world).held] == ["ns.a"]
+    assert head.read_head(world.catalog, BRANCH).watermark == on_main
+    for snapshot in (4711, 4712):
+        with pytest.raises(NotYetHere):
+            pins(world).resolve((KEY,), SnapshotPin(snapshot))
+    with pytest.raises(SnapshotGone):
+        pins(world).resolve((KEY,), SnapshotPin(4713))
 
 
 def test_a_region_that_published_nothing_has_it_not_yet(world: World) -> None:

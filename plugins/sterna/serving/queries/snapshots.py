@@ -12,7 +12,7 @@ from sterna.catalog.model import Commit, Content, Key, key_name
 from sterna.catalog.tables import content_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, ReferenceNotFound, SnapshotGone
-from sterna.replication.replica.head import REGION, RUN_ID, Head, newest_commit, read_head
+from sterna.replication.replica.head import REGION, RUN_ID, Head, load_held_list, newest_commit, read_head
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.replica_history import ReplicaHistory
 from sterna.serving.queries.job import PinnedTable
@@ -21,7 +21,7 @@ from sterna.serving.queries.request import CommitPin, SnapshotPin
 _MAX_CACHED_FILES = 1000  # metadata.json, as the ids in them
 _MAX_OLDER_COMMITS = 10_000  # commits of the replica branch that are looked through for an older version
 _MAX_OLDER_FILES = 20  # of which so many metadata.json are read
-_MAX_NEWER_COMMITS = 1000  # commits of `main` after the watermark
+_MAX_NEWER_COMMITS = 1000  # commits of `main` after the one whose version of a table is shown
 
 
 @dataclass(frozen=True)
@@ -141,11 +141,22 @@ class SnapshotResolver:
         )
         if content is not None and content.snapshot_id == snapshot:
             return True
-        commits = catalog.history(f"{SOURCE_BRANCH}@{main_hash}", operations=True, until=head.watermark or None)
+        since = self._shown_hash(head, key)
+        commits = catalog.history(f"{SOURCE_BRANCH}@{main_hash}", operations=True, until=since or None)
         for commit in islice(commits, _MAX_NEWER_COMMITS):
             if any(put.key == key and put.content.snapshot_id == snapshot for put in commit.puts):
                 return True
         return None if content is None else False
+
+    def _shown_hash(self, head: Head, key: Key) -> str:
+        """Return the hash of `main` whose version of a table the replica shows: a held one's is older than the
+        watermark. "" where it shows none, or that is unknown.
+        """
+        head = load_held_list(self._context.objects, head)
+        held = head.held_by_key.get(key_name(key))
+        if held is not None:
+            return held.good
+        return "" if head.held_list.read_error else head.watermark
 
     def _read_snapshots(self, content: Content) -> _SnapshotIds:
         from sterna.iceberg.metadata.table import read_table_metadata

@@ -38,8 +38,6 @@ DIALECT = re.compile(
 )
 """Words that plain ones have replaced: persons', and second names of one thing."""
 PLAIN_SOURCES = ("notifications", "pipelines", "serving")
-IN_DIALECT = {f"docs/{name}.md" for name in ("formats", "security", "testing")}
-"""Documents that still have such words. All others have none."""
 LASTING_HEADINGS = {"## Who may read what", "## Who may do what"}
 """Headings that links from elsewhere lead to."""
 RETIRED = re.compile(r"\b(?:anew|signs? of life|rounds? of the large lane)\b", re.IGNORECASE)
@@ -140,10 +138,9 @@ def test_comments_and_messages_are_plain_english(folder: str) -> None:
 
 
 def test_documents_are_plain_english(document: Document) -> None:
-    """A document that has none of these words any more leaves the set of those that have."""
     prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", document.prose)
     lines = [line for line in prose.splitlines() if DIALECT.search(line) and line not in LASTING_HEADINGS]
-    assert bool(lines) == (document.path.relative_to(ROOT).as_posix() in IN_DIALECT), lines
+    assert lines == []
 
 
 def test_the_index_lists_every_page() -> None:

@@ -303,7 +303,7 @@ def stepped(
         applied[target.name] = (
             f"{applied.get(target.name, '')} {numbers}{' cleared' if work.key_segments else ''}".strip()
         )
-        return PublishOutcome(1, "", True, 1, 1)
+        return PublishOutcome(1, "", True, 1)
 
     followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, marks)
     runner = CaptureRunner([followed], lambda line: None, apply_work=apply, **options)
@@ -649,7 +649,7 @@ def test_what_nobody_foresees_of_one_table_ends_no_other(world: World) -> None:
             raise KeyError("code")
         came.append(target.name)
         marks[target.name] = work.step.position
-        return PublishOutcome(1, "", True, 1, 1)
+        return PublishOutcome(1, "", True, 1)
 
     runner = CaptureRunner([followed], lambda line: None, apply_work=apply)
     assert runner.apply(cast(Any, None)) is True

@@ -81,7 +81,7 @@ def apply(catalog: RegionalIcebergCatalog, objects: Objects, target: Target, wor
             raise _NoChanges
 
     try:
-        return publish_step(table, work.step, stage, lambda loaded, snapshot: None)
+        return publish_step(table, work.step, stage)
     except _NoChanges:
         return advance_position(table, work.step)
 

@@ -56,9 +56,7 @@ class SourceContext:
 
     def applied_position(self, state: TableState | None) -> str:
         """Return the source's position in a table; "": none."""
-        return (
-            state.properties.get(channel(self.source.region, self.source.name).position_property, "") if state else ""
-        )
+        return state.position(channel(self.source.region, self.source.name)) if state else ""
 
 
 def open_sources(context: RegionContext, services: Services, names: Sequence[str] = ()) -> list[SourceContext]:

@@ -23,13 +23,12 @@ from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.pipelines.publish.audit import audit
 from sterna.pipelines.publish.model import Channel, Step
 from sterna.pipelines.publish.protocol import LoadedTable, publish_step
-from sterna.pipelines.publish.spark import JavaBase, SparkTable
+from sterna.pipelines.publish.spark import JavaBase, SparkTable, change_table
 from sterna.storage.objects import Objects
 
 MAX_FILES = 10_000
 """Files of one commit."""
 _CHANNEL_TENANT, _CHANNEL_NAME = "operator", "add.files"  # no channel of a producer has a dot in its name
-_MAX_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class FileAddition:
         if needs_mapping:
             self._set_name_mapping()
         channel = Channel(self.mapping.region.name, _CHANNEL_TENANT, _CHANNEL_NAME)
-        position = self.table.refresh().state.properties.get(channel.position_property, "")
+        position = self.table.refresh().state.position(channel)
         id = _step_id(planned, position)
         # Staged on the very snapshot that it is published on: the files were searched in no other.
         step = Step(id, channel, id, position, is_numbered=False, is_snapshot_bound=True)
@@ -131,16 +130,11 @@ class FileAddition:
         )
 
     def _set_name_mapping(self) -> None:
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
-            loaded = self.table.refresh()
-            if not needs_name_mapping(self.table, loaded):
-                return
-            try:
+        def set_mapping(loaded: LoadedTable[JavaBase]) -> None:
+            if needs_name_mapping(self.table, loaded):
                 set_name_mapping(self.table, loaded)
-                return
-            except TableMoved:
-                if attempt == _MAX_ATTEMPTS:
-                    raise
+
+        change_table(self.table, set_mapping)
 
     def _list_existing(self, loaded: LoadedTable[JavaBase]) -> list[str]:
         existing = list_existing(self.table, loaded, self.uris)

@@ -31,12 +31,9 @@ class AppliedPositions:
             BrokenMetadata: the table's metadata can't be read.
         """
         parts, state = split_channel(channel), self.state(table)
-        position = (
-            state.properties.get(Channel(*parts).position_property, "")
-            if parts is not None and state is not None
-            else ""
-        )
-        return position_number(position)
+        if parts is None or state is None:
+            return 0
+        return position_number(state.position(Channel(*parts)))
 
     def state(self, table: str) -> TableState | None:
         """Return a table as far as publishing goes; None: there is no such table.

@@ -245,8 +245,7 @@ class BatchPublisher:
             return None
 
     def _applied_number(self, loaded: LoadedTable[JavaBase] | None) -> int:
-        position = loaded.state.properties.get(parse_channel(self.batch).position_property, "") if loaded else ""
-        return position_number(position)
+        return position_number(loaded.state.position(parse_channel(self.batch))) if loaded else 0
 
     def _create_table(self) -> LoadedTable[JavaBase]:
         """Make the table, of the batch's columns."""

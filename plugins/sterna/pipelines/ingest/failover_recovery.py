@@ -65,8 +65,7 @@ def decide_lost(
         published: its batches that were settled as published: by number, a commit that had it, "" for unknown.
         is_on_main: whether a commit is one of `main`'s.
     """
-    position = state.properties.get(channel.position_property, "") if state is not None else ""
-    applied = position_number(position)
+    applied = position_number(state.position(channel)) if state is not None else 0
     above = {number: commit for number, commit in published.items() if number > applied}
     if not above or (state is not None and is_rewound(state, channel)):
         return (), ""

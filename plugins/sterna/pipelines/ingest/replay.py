@@ -134,7 +134,7 @@ def replay_rewound(
         raise UsageError(f"{destination.channel!r} is no channel: expected <region>.<tenant>.<name>")
     channel, table = Channel(*parts), catalog.table(destination.table)
     state = table.refresh().state
-    position = state.properties.get(channel.position_property, "")
+    position = state.position(channel)
     lost = _list_lost(pool, destination, last_kept, position_number(position))
     # If only the property beside the position is missing, and the table has all batches up to it, that is set again.
     if not lost and not (lacks_snapshot_reference(state, channel) and position == str(last_kept)):

@@ -58,7 +58,7 @@ def build_step(batch: Batch, state: TableState | None, status_of: Callable[[int]
         Rewound: the tracker has an earlier number as published, and the table's applied position is below it.
     """
     channel = parse_channel(batch)
-    position = state.properties.get(channel.position_property, "") if state else ""
+    position = state.position(channel) if state else ""
     applied = position_number(position)
     for number in range(batch.number - 1, max(applied, batch.number - MAX_NUMBERS), -1):
         _require_settled(batch, number, status_of(number), position)

@@ -78,7 +78,7 @@ def decide(state: TableState, step: Step) -> Decision:
         OutOfTurn: an earlier number has to be published first.
         MarkMoved: the position is neither what the step sets nor what it was made for.
     """
-    position = state.properties.get(step.channel.position_property, "")
+    position = state.position(step.channel)
     if not (step.is_full_reload and position == step.previous):
         _require_not_rewound(state, step.channel)
     live_snapshot = next(
@@ -108,7 +108,7 @@ def is_staged(state: TableState, step: Step) -> bool:
     Raises:
         Rewound: as `decide`.
     """
-    position = state.properties.get(step.channel.position_property, "")
+    position = state.position(step.channel)
     if not (step.is_full_reload and position == step.previous):
         _require_not_rewound(state, step.channel)
     is_present = any(step.id in (snapshot.wap_id, snapshot.published_wap_id) for snapshot in state.snapshots)
@@ -128,7 +128,7 @@ def is_rewound(state: TableState, channel: Channel) -> bool:
 def rewind_reason(state: TableState, channel: Channel) -> str:
     """Return what contradicts a channel's applied position, or keeps it from being judged; "" where nothing does."""
     reference = state.properties.get(channel.snapshot_property)
-    if reference is None and not state.properties.get(channel.position_property, ""):
+    if reference is None and not state.position(channel):
         return ""
     if reference == "":  # set on a table without a snapshot: there is none to be lost
         return ""
@@ -148,7 +148,7 @@ def lacks_snapshot_reference(state: TableState, channel: Channel) -> bool:
     judged."""
     reference = state.properties.get(channel.snapshot_property)
     if reference is None:
-        return bool(state.properties.get(channel.position_property, ""))
+        return bool(state.position(channel))
     id, _, sequence = reference.partition("/")
     return reference != "" and not (id.isdecimal() and sequence.isdecimal())
 
@@ -167,7 +167,7 @@ def _is_lost(state: TableState, id: str, sequence: str) -> bool:
 def _require_not_rewound(state: TableState, channel: Channel) -> None:
     if reason := rewind_reason(state, channel):
         raise Rewound(
-            f"channel {channel} is applied up to {state.properties.get(channel.position_property, '')!r}, and {reason}",
+            f"channel {channel} is applied up to {state.position(channel)!r}, and {reason}",
             hint="see Rewound in the run book: replay, or accept that the rows are gone",
         )
 

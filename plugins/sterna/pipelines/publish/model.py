@@ -182,6 +182,10 @@ class TableState:
             snapshot_id = by_id[snapshot_id].parent
         return tuple(ancestors.values())
 
+    def position(self, channel: Channel) -> str:
+        """Return what of a channel is on `main`; "": nothing."""
+        return self.properties.get(channel.position_property, "")
+
     @classmethod
     def parse(cls, metadata: Mapping[str, object]) -> TableState:
         """Return the state by a metadata.json."""

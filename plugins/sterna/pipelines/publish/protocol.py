@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Generic, Protocol, TypeVar
 
@@ -76,14 +76,12 @@ class PublishOutcome:
         snapshot: the snapshot that it is in; None: that is expired, and only the position shows it.
         commit: a commit of `main` that has it; "" where the catalog doesn't return it.
         is_own: whether this very call published it.
-        attempts: how often the table was loaded.
         stagings: how often it was loaded and staged.
     """
 
     snapshot: int | None
     commit: str
     is_own: bool
-    attempts: int
     stagings: int
 
 
@@ -91,7 +89,7 @@ def publish_step(
     table: WapTable[Base],
     step: Step,
     stage: Callable[[LoadedTable[Base]], None],
-    audit: Callable[[LoadedTable[Base], int], None],
+    audit: Callable[[LoadedTable[Base], int], None] = lambda loaded, snapshot: None,
     *,
     before_commit: Callable[[], object] = lambda: None,
     max_attempts: int = MAX_ATTEMPTS,
@@ -117,9 +115,8 @@ def publish_step(
     """
     publication = _Publication(table, step, stage, audit, before_commit)
     spread = rng or Random()  # noqa: S311 - spreads waiting, keeps no secret
-    for number in range(1, max_attempts + 1):
-        outcome = publication.attempt(number)
-        if outcome:
+    for _ in range(max_attempts):
+        if outcome := publication.attempt():
             return outcome
         if publication.error:
             sleep(spread.uniform(0, min(_MAX_WAIT_SECONDS, _MIN_WAIT_SECONDS * 2 ** min(publication.conflicts, 8))))
@@ -128,66 +125,55 @@ def publish_step(
     raise TableMoved(f"{step.id} was staged {publication.stagings} times, and each time the table went on before it")
 
 
+@dataclass
 class _Publication(Generic[Base]):
     """The tries of one step."""
 
-    def __init__(
-        self,
-        table: WapTable[Base],
-        step: Step,
-        stage: Callable[[LoadedTable[Base]], None],
-        audit: Callable[[LoadedTable[Base], int], None],
-        before_commit: Callable[[], object],
-    ) -> None:
-        self._table, self._step, self._stage, self._audit, self._before_commit = (
-            table,
-            step,
-            stage,
-            audit,
-            before_commit,
-        )
-        self._audited: set[int] = set()
-        self._expects_staged = False
-        self.stagings = self.conflicts = 0
-        self.error: TableMoved | CatalogStateUnknown | None = None
+    table: WapTable[Base]
+    step: Step
+    stage: Callable[[LoadedTable[Base]], None]
+    audit: Callable[[LoadedTable[Base], int], None]
+    before_commit: Callable[[], object]
+    stagings: int = 0
+    conflicts: int = 0
+    error: TableMoved | CatalogStateUnknown | None = None
+    _audited: set[int] = field(default_factory=set)
+    _expects_staged: bool = False
 
-    def attempt(self, number: int) -> PublishOutcome | None:
+    def attempt(self) -> PublishOutcome | None:
         """Load the table, and do the next action; None: another attempt is needed."""
         self.error = None
-        loaded = self._table.refresh()
-        decision = decide(loaded.state, self._step)
+        loaded = self.table.refresh()
+        decision = decide(loaded.state, self.step)
         if isinstance(decision, Published):
-            return PublishOutcome(
-                decision.snapshot, loaded.state.properties.get(COMMIT_PROPERTY, ""), False, number, self.stagings
-            )
+            commit = loaded.state.properties.get(COMMIT_PROPERTY, "")
+            return PublishOutcome(decision.snapshot, commit, False, self.stagings)
         if isinstance(decision, Stage):
             self._load_and_stage(loaded, decision)
             return None
         self._expects_staged = False
         table_commit = self._publish(loaded, decision)
-        return (
-            PublishOutcome(table_commit.snapshot, table_commit.commit, True, number, self.stagings)
-            if table_commit
-            else None
-        )
+        if table_commit is None:
+            return None
+        return PublishOutcome(table_commit.snapshot, table_commit.commit, True, self.stagings)
 
     def _load_and_stage(self, loaded: LoadedTable[Base], decision: Stage) -> None:
         if self._expects_staged and not decision.outdated:
             raise NotStaged(
-                f"what was written as {self._step.id} isn't staged: it may be live, without its position",
+                f"what was written as {self.step.id} isn't staged: it may be live, without its position",
                 hint="look at the table's newest snapshots before anything else is put there",
             )
-        self._stage(loaded)
+        self.stage(loaded)
         self.stagings += 1
         self._expects_staged = True
 
     def _publish(self, loaded: LoadedTable[Base], change: Change) -> TableCommit | None:
         if change.snapshot not in self._audited and not isinstance(change, PositionOnly):
-            self._audit(loaded, change.snapshot)
+            self.audit(loaded, change.snapshot)
             self._audited.add(change.snapshot)
-        self._before_commit()
+        self.before_commit()
         try:
-            return self._table.commit(loaded, change, self._step)
+            return self.table.commit(loaded, change, self.step)
         except (TableMoved, CatalogStateUnknown) as error:
             self.conflicts += 1
             self.error = error  # the next attempt shows whether it happened after all

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from sterna.errors import TableMoved, UsageError
+from sterna.errors import UsageError
 from sterna.pipelines.publish.decide import is_rewound
 from sterna.pipelines.publish.model import Channel, TableState, position_number
-from sterna.pipelines.publish.spark import SparkTable
-
-_MAX_ATTEMPTS = 10
+from sterna.pipelines.publish.protocol import LoadedTable
+from sterna.pipelines.publish.spark import JavaBase, SparkTable, change_table
 
 
 def set_position(table: SparkTable, channel: Channel, position: str, expected: str, *, last_published: int = 0) -> None:
@@ -26,15 +25,12 @@ def set_position(table: SparkTable, channel: Channel, position: str, expected: s
         UsageError: it isn't, or nothing contradicts it and it can be judged.
         TableMoved: the table was changed by others each time.
     """
-    for _ in range(_MAX_ATTEMPTS):
-        loaded = table.refresh()
+
+    def change(loaded: LoadedTable[JavaBase]) -> None:
         require_contradiction(loaded.state, channel, expected, last_published)
-        try:
-            table.set_position(loaded, channel, position)
-        except TableMoved:
-            continue
-        return
-    raise TableMoved("the table was changed by others each time", table=table.name)
+        table.set_position(loaded, channel, position)
+
+    change_table(table, change)
 
 
 def require_contradiction(state: TableState, channel: Channel, expected: str, last_published: int = 0) -> None:
@@ -43,7 +39,7 @@ def require_contradiction(state: TableState, channel: Channel, expected: str, la
     Raises:
         UsageError: it isn't, or doesn't.
     """
-    position = state.properties.get(channel.position_property, "")
+    position = state.position(channel)
     if position != expected:
         raise UsageError(f"the position of channel {channel} is {position!r}, not {expected!r}: read it again")
     number = position_number(position)

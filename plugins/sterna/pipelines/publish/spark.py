@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sterna.errors import CatalogDenied, CatalogStateUnknown, EngineError, NotStaged, TableGone, TableMoved
 from sterna.pipelines.publish.decide import Append, FastForward, Published, decide, position_properties
@@ -31,6 +31,7 @@ from sterna.spark.start import is_remote, require_iceberg, require_pyspark, spar
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+T = TypeVar("T")
 _SESSION_ID = "spark.wap.id"
 _ICEBERG = "org.apache.iceberg.exceptions."
 
@@ -223,15 +224,25 @@ def advance_position(table: SparkTable, step: Step) -> PublishOutcome:
         TableMoved: the table was changed by others each time.
         Rewound, OutOfTurn, MarkMoved: as `decide`.
     """
-    for number in range(1, MAX_ATTEMPTS + 1):
-        loaded = table.refresh()
-        if isinstance(decide(loaded.state, step), Published):
-            return PublishOutcome(None, "", False, number, 0)
-        try:
+
+    def advance(loaded: LoadedTable[JavaBase]) -> PublishOutcome:
+        is_own = not isinstance(decide(loaded.state, step), Published)
+        if is_own:
             table.set_position(loaded, step.channel, step.position)
-        except TableMoved:
-            continue
-        return PublishOutcome(None, "", True, number, 0)
+        return PublishOutcome(None, "", is_own, 0)
+
+    return change_table(table, advance)
+
+
+def change_table(table: SparkTable, change: Callable[[LoadedTable[JavaBase]], T]) -> T:
+    """Load a table and change it by compare-and-swap, again where another writer was first.
+
+    Raises:
+        TableMoved: the table was changed by others each time.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        with suppress(TableMoved):
+            return change(table.refresh())
     raise TableMoved("the table was changed by others each time", table=table.name)
 
 

@@ -118,12 +118,11 @@ def read_position(transform: Transform, target: TableState) -> Position:
     channel = transform_channel(transform.name)
     if reason := rewind_reason(target, channel):
         raise Rewound(
-            f"transform {transform.name} has come up to {target.properties.get(channel.position_property)!r}, "
-            f"and {reason}",
+            f"transform {transform.name} has come up to {target.position(channel)!r}, and {reason}",
             table=transform.into,
             hint=_rebuild_hint(transform),
         )
-    position = Position.parse(target.properties.get(channel.position_property, ""))
+    position = Position.parse(target.position(channel))
     if position.rebuilding:
         raise FlowStopped(
             f"a rebuild of transform {transform.name} isn't done", table=transform.into, hint=_rebuild_hint(transform)

@@ -34,7 +34,7 @@ class TransformState:
 
     def applied_position(self, transform: Transform) -> str:
         """Return the target's position; "": none."""
-        return self.target.properties.get(transform_channel(transform.name).position_property, "")
+        return self.target.position(transform_channel(transform.name))
 
 
 def read_transform_state(context: RegionContext, transform: Transform) -> TransformState:
@@ -57,7 +57,7 @@ def read_applied_position(context: RegionContext, transform: Transform) -> str:
         CatalogError, StoreError: a dependency isn't available.
     """
     state = read_state(context, transform.into, _target_metadata(context, transform))
-    return state.properties.get(transform_channel(transform.name).position_property, "")
+    return state.position(transform_channel(transform.name))
 
 
 def _target_metadata(context: RegionContext, transform: Transform) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from sterna.config.sections.transforms import Transform
-from sterna.errors import FlowStopped, TableMoved
+from sterna.errors import FlowStopped
 from sterna.pipelines.publish.decide import is_rewound
 from sterna.pipelines.publish.model import transform_channel
-from sterna.pipelines.publish.protocol import MAX_ATTEMPTS, PublishOutcome, publish_step
-from sterna.pipelines.publish.spark import SparkTable
+from sterna.pipelines.publish.protocol import LoadedTable, PublishOutcome, publish_step
+from sterna.pipelines.publish.spark import JavaBase, SparkTable, change_table
 from sterna.pipelines.transforms.decide import rebuild_step, rebuilding_position, with_sql_digest
 from sterna.pipelines.transforms.failure import UNREAD_POSITION, rebuild_in_progress, write_failure
 from sterna.pipelines.transforms.observe import read_transform_state
@@ -63,9 +63,7 @@ def rebuild(
     applied_position = UNREAD_POSITION
     try:
         transform_state = read_transform_state(context, transform)
-        applied_position = transform_state.target.properties.get(
-            transform_channel(transform.name).position_property, ""
-        )
+        applied_position = transform_state.applied_position(transform)
         if transform_state.source is None or transform_state.source.current is None:
             raise FlowStopped("there are no rows to rebuild from on this region's replica", table=transform.source)
         summary = RebuildSummary(
@@ -92,25 +90,20 @@ def rebuild(
 def _publish_rebuild(
     step_context: StepContext, transform: Transform, sql: str, applied_position: str, end: int
 ) -> PublishOutcome:
-    step, writer = (
-        with_sql_digest(rebuild_step(transform, applied_position, end), transform, sql),
-        TransformWriter(step_context, transform, sql),
-    )
-    return publish_step(
-        step_context.table, step, lambda loaded: writer.stage_rebuild(loaded, step, end), lambda loaded, snapshot: None
-    )
+    step = with_sql_digest(rebuild_step(transform, applied_position, end), transform, sql)
+    writer = TransformWriter(step_context, transform, sql)
+    return publish_step(step_context.table, step, lambda loaded: writer.stage_rebuild(loaded, step, end))
 
 
 def _begin_rebuild(table: SparkTable, transform: Transform) -> str:
     """Return the position that the rebuild starts from; a target that was rolled back is first marked as rebuilding."""
     channel = transform_channel(transform.name)
-    for _ in range(MAX_ATTEMPTS):
-        loaded = table.refresh()
-        applied_position = loaded.state.properties.get(channel.position_property, "")
-        if not is_rewound(loaded.state, channel):
-            return applied_position
-        try:
-            table.set_position(loaded, channel, rebuilding_position(applied_position))
-        except TableMoved:
-            continue
-    raise TableMoved("the table was changed by others each time", table=table.name)
+
+    def begin(loaded: LoadedTable[JavaBase]) -> str:
+        position = loaded.state.position(channel)
+        if is_rewound(loaded.state, channel):
+            position = rebuilding_position(position)
+            table.set_position(loaded, channel, position)
+        return position
+
+    return change_table(table, begin)

@@ -122,24 +122,19 @@ class StreamSink:
         """
         starts, ends = self._offsets(rows)
         table = SparkTable.of_catalog(rows.sparkSession, self._table)
-        applied_position = table.refresh().state.properties.get(self.channel.position_property, "")
+        applied_position = table.refresh().state.position(self.channel)
         if not decide_batch(StreamPosition.parse(applied_position), batch, starts, ends):
             return
         new_position = StreamPosition(batch, ends).text
         id = f"{self.channel}/{batch}-{hashlib.sha256(f'{applied_position} {new_position}'.encode()).hexdigest()[:16]}"
         step = Step(id, self.channel, new_position, applied_position, is_numbered=False)
         writer = rows.writeTo(self._table)
-        publish_step(
-            table,
-            step,
-            lambda loaded: table.stage_sql(loaded, step, lambda _: writer.append()),
-            lambda loaded, snapshot: None,
-        )
+        publish_step(table, step, lambda loaded: table.stage_sql(loaded, step, lambda _: writer.append()))
 
     def read_position(self) -> StreamPosition | None:
         """Return the stream's position on the target; None: nothing is published yet."""
         state = SparkTable.of_catalog(self._spark, self._table).refresh().state
-        return StreamPosition.parse(state.properties.get(self.channel.position_property, ""))
+        return StreamPosition.parse(state.position(self.channel))
 
     def restore(self, checkpoint: str) -> bool:
         """Restore a lost checkpoint from the position; return whether it was lost. One that exists is left unchanged.

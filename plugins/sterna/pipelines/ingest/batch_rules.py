@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.config.sections.ingest import CloseRules
 from sterna.pipelines.ingest.model import Batch, Destination, batch_id
-from sterna.pipelines.ingest.records import BATCH_COLUMNS, DESTINATION_COLUMNS, parse_batch_row
+from sterna.pipelines.ingest.records import BATCH_COLUMNS, DESTINATION_COLUMNS, destination_row, parse_batch_row
 from sterna.pipelines.ingest.tracker_schema import CLOSE_LOCK_ID
 from sterna.postgres.pool import PostgresPool
 
@@ -146,7 +146,7 @@ def _select_oldest(connection: LimitedConnection, destination: Destination, rule
         SELECT id, bytes, rows, taken, extract(epoch FROM clock_timestamp() - taken)
         FROM sterna_ingest_drop WHERE {_IN_DESTINATION} AND batch IS NULL ORDER BY sequence LIMIT %s
     """  # noqa: S608
-    parameters = (destination.tenant, destination.table, destination.channel, destination.partition, rules.files)
+    parameters = (*destination_row(destination), rules.files)
     selected: list[Any] = []
     size = 0
     for row in connection.execute(query, parameters).fetchall():
@@ -169,9 +169,8 @@ def _insert_batch(
             rows, closed, closed_by, oldest)
         VALUES (%s, %s, %s, %s, %s, %s, 'closed', %s, %s, %s, clock_timestamp(), %s, %s) RETURNING {BATCH_COLUMNS}
     """  # noqa: S608
-    destination_columns = (destination.tenant, destination.table, destination.channel, destination.partition)
     totals = (len(selection.ids), selection.bytes, selection.rows, rule, selection.oldest)
-    row = connection.execute(insert, (id, *destination_columns, number, *totals)).fetchone()
+    row = connection.execute(insert, (id, *destination_row(destination), number, *totals)).fetchone()
     assert row is not None
     connection.execute("UPDATE sterna_ingest_drop SET batch = %s WHERE id = ANY(%s)", (id, selection.ids))
     connection.execute(

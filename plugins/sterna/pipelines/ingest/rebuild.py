@@ -17,7 +17,7 @@ from sterna.pipelines.ingest.counts import UPSERT_BAD_ROWS
 from sterna.pipelines.ingest.fetch import count_dead_rows, dead_letters_uri
 from sterna.pipelines.ingest.layout import BATCHES_FOLDER, DEAD_LETTERS_FOLDER, REJECTED_SUFFIX, UPLOAD_SUFFIX
 from sterna.pipelines.ingest.model import Destination, Upload, batch_id
-from sterna.pipelines.ingest.records import DESTINATION_COLUMNS, UPLOAD_COLUMNS, build_upload_row
+from sterna.pipelines.ingest.records import DESTINATION_COLUMNS, UPLOAD_COLUMNS, build_upload_row, destination_row
 from sterna.pipelines.ingest.tracker_schema import CLOSE_LOCK_ID, prepare
 from sterna.postgres.pool import PostgresPool
 from sterna.storage.objects import Objects
@@ -253,9 +253,8 @@ def _write_batch(
     reason, settled_at = contents.rejected.get(batch.id, ("", batch.closed if state == "published" else None))
     totals = (len(uploads), sum(upload.bytes for upload in uploads), sum(upload.rows for upload in uploads))
     parameters: tuple[Any, ...] = (
-        batch.id, destination.tenant, destination.table, destination.channel, destination.partition, batch.number,
-        state, *totals, batch.closed, batch.closed_by, min(upload.accepted for upload in uploads), reason, settled_at,
-        commit,
+        batch.id, *destination_row(destination), batch.number, state, *totals, batch.closed, batch.closed_by,
+        min(upload.accepted for upload in uploads), reason, settled_at, commit,
     )  # fmt: skip
     connection.execute(
         f"INSERT INTO sterna_ingest_batch (id, {DESTINATION_COLUMNS}, number, state, files, bytes, rows, closed, "  # noqa: S608

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sterna.pipelines.ingest.model import Batch, Destination, Format, State, Upload
 
-DESTINATION_COLUMNS = "tenant, table_name, channel, partition"
+_DESTINATION_FIELDS = ("tenant", "table_name", "channel", "partition")
+DESTINATION_COLUMNS = ", ".join(_DESTINATION_FIELDS)
 _BATCH_FIELDS = (
-    "id", *DESTINATION_COLUMNS.split(", "), "number", "state", "files", "bytes", "rows", "closed", "closed_by",
+    "id", *_DESTINATION_FIELDS, "number", "state", "files", "bytes", "rows", "closed", "closed_by",
     "oldest", "snapshot", "commit_hash", "reason", "attempts", "settled", "worker", "leased_until",
 )  # fmt: skip
 BATCH_COLUMNS = ", ".join(_BATCH_FIELDS)
 """The columns that `parse_batch_row` takes."""
 _UPLOAD_FIELDS = (
-    "id",
-    *DESTINATION_COLUMNS.split(", "),
-    "key",
-    "token",
-    "format",
-    "bytes",
-    "rows",
-    "digest",
-    "uri",
-    "accepted",
-)
+    "id", *_DESTINATION_FIELDS, "key", "token", "format", "bytes", "rows", "digest", "uri", "accepted",
+)  # fmt: skip
 UPLOAD_COLUMNS = ", ".join(_UPLOAD_FIELDS)
 """The columns that `build_upload_row` gives."""
 UPLOAD_SELECTION = (
@@ -38,73 +30,32 @@ UPLOAD_TABLES = "sterna_ingest_drop d LEFT JOIN sterna_ingest_batch b ON b.id = 
 def parse_batch_row(row: Sequence[Any]) -> Batch:
     """Return the batch of a row that has the columns `BATCH_COLUMNS`."""
     columns = dict(zip(_BATCH_FIELDS, row, strict=True))
-    return Batch(
-        id=columns["id"],
-        destination=_parse_destination(columns),
-        number=columns["number"],
-        state=State(columns["state"]),
-        files=columns["files"],
-        bytes=columns["bytes"],
-        rows=columns["rows"],
-        closed=columns["closed"],
-        closed_by=columns["closed_by"],
-        oldest=columns["oldest"],
-        snapshot=columns["snapshot"],
-        commit=columns["commit_hash"],
-        reason=columns["reason"],
-        attempts=columns["attempts"],
-        settled=columns["settled"],
-        worker=columns["worker"],
-        leased_until=columns["leased_until"],
-    )
+    destination, state, commit = _pop_destination(columns), State(columns.pop("state")), columns.pop("commit_hash")
+    return Batch(destination=destination, state=state, commit=commit, **columns)
 
 
 def parse_upload_row(row: Sequence[Any]) -> Upload:
     """Return the upload of a row that has the columns `UPLOAD_SELECTION`."""
     columns = dict(zip((*_UPLOAD_FIELDS, "state", "batch"), row, strict=True))
-    return Upload(
-        id=columns["id"],
-        destination=_parse_destination(columns),
-        key=columns["key"],
-        offset=columns["token"],
-        format=Format(columns["format"]),
-        bytes=columns["bytes"],
-        rows=columns["rows"],
-        digest=columns["digest"],
-        uri=columns["uri"],
-        accepted=columns["accepted"],
-        state=State(columns["state"]),
-        batch=columns["batch"],
-    )
+    destination, offset = _pop_destination(columns), columns.pop("token")
+    format, state = Format(columns.pop("format")), State(columns.pop("state"))
+    return Upload(destination=destination, offset=offset, format=format, state=state, **columns)
 
 
 def build_upload_row(upload: Upload) -> tuple[Any, ...]:
     """Return an upload's values, in the order of `UPLOAD_COLUMNS`."""
-    columns = {
-        "id": upload.id,
-        "tenant": upload.destination.tenant,
-        "table_name": upload.destination.table,
-        "channel": upload.destination.channel,
-        "partition": upload.destination.partition,
-        "key": upload.key,
-        "token": upload.offset,
-        "format": upload.format.value,
-        "bytes": upload.bytes,
-        "rows": upload.rows,
-        "digest": upload.digest,
-        "uri": upload.uri,
-        "accepted": upload.accepted,
-    }
+    destination = dict(zip(_DESTINATION_FIELDS, destination_row(upload.destination), strict=True))
+    columns = {**vars(upload), **destination, "token": upload.offset, "format": upload.format.value}
     return tuple(columns[name] for name in _UPLOAD_FIELDS)
 
 
-def _parse_destination(columns: Mapping[str, Any]) -> Destination:
-    return Destination(
-        tenant=columns["tenant"],
-        table=columns["table_name"],
-        channel=columns["channel"],
-        partition=columns["partition"],
-    )
+def destination_row(destination: Destination) -> tuple[str, str, str, str]:
+    """Return a destination's values, in the order of `DESTINATION_COLUMNS`."""
+    return destination.tenant, destination.table, destination.channel, destination.partition
+
+
+def _pop_destination(columns: dict[str, Any]) -> Destination:
+    return Destination(*(columns.pop(name) for name in _DESTINATION_FIELDS))
 
 
 INSERT_UPLOAD = (

@@ -86,6 +86,16 @@ class PostgresPool:
             if connection is not None:
                 self._release(connection)
 
+    def fetch(self, query: str, parameters: Any = None) -> list[Any]:
+        """Return the rows of one statement; raises as `connection`."""
+        with self.connection() as connection:
+            return connection.execute(query, parameters).fetchall()
+
+    def execute(self, query: str, parameters: Any = None) -> int:
+        """Run one statement, and return how many rows it changed; raises as `connection`."""
+        with self.connection() as connection:
+            return connection.execute(query, parameters).rowcount
+
     def close(self) -> None:
         """Close what is kept; borrowed ones are closed when they are returned."""
         with self._lock:

@@ -302,8 +302,7 @@ class PostgresDatabase:
 
     def drop_other_slots(self, capture_id: int) -> None:
         """Drop the slots of other captures, which no reader uses any more."""
-        with self._pool.connection() as connection:
-            connection.execute(_DROP_OTHERS, [slot_name_pattern(self._source.name), self.slot_name(capture_id)])
+        self._pool.execute(_DROP_OTHERS, [slot_name_pattern(self._source.name), self.slot_name(capture_id)])
 
     def validate_not_recreated(self, capture_id: int, tables: Sequence[str]) -> None:
         """Validate that each table is still the one in the capture's publication.
@@ -311,8 +310,7 @@ class PostgresDatabase:
         Raises:
             NeedsResync: one was dropped or recreated: its changes would be missing.
         """
-        with self._pool.connection() as connection:
-            published = connection.execute(_PUBLISHED, [self.slot_name(capture_id)]).fetchall()
+        published = self._pool.fetch(_PUBLISHED, [self.slot_name(capture_id)])
         if missing := sorted(set(tables) - {row[0] for row in published}):
             raise NeedsResync(
                 "the table was dropped, or recreated, in the source: its changes are no longer captured",
@@ -326,15 +324,15 @@ class PostgresDatabase:
         Raises:
             SlotLost: there is none any more, or the server has invalidated it.
         """
-        with self._pool.connection() as connection:
-            row = connection.execute(_SLOT, [self.slot_name(capture_id)]).fetchone()
-        if row is None or row[1]:
-            reason = "has no slot" if row is None else "has invalidated the slot"
+        rows = self._pool.fetch(_SLOT, [self.slot_name(capture_id)])
+        if not rows or rows[0][1]:
+            reason = "has invalidated the slot" if rows else "has no slot"
             raise SlotLost(
                 f"{self._pool.database} {reason} {self.slot_name(capture_id)}: changes that were not read are gone",
                 hint=self._resync,
             )
-        return Slot(bool(row[0]), int(row[2] or 0))
+        active, _, retained_bytes = rows[0]
+        return Slot(bool(active), int(retained_bytes or 0))
 
     def validate_added_columns(self, table: str, added: Sequence[str]) -> None:
         """See that columns which were added have no value in the rows that were there before.
@@ -342,8 +340,7 @@ class PostgresDatabase:
         Raises:
             NeedsResync: they may have one, which no change reports.
         """
-        with self._pool.connection() as connection:
-            defaults = connection.execute(_DEFAULTS, [_quote_table(table), list(added)]).fetchall()
+        defaults = self._pool.fetch(_DEFAULTS, [_quote_table(table), list(added)])
         if any(oid is None for oid, _ in defaults):
             raise NeedsResync(_TABLE_GONE, table=table, hint=self._resync)
         if with_default := [name for _, name in defaults if name is not None]:

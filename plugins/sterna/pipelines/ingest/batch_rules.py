@@ -93,9 +93,8 @@ def list_pending(pool: PostgresPool, table: str | None = None) -> Sequence[Pendi
         SELECT table_name, max(partition) FROM sterna_ingest_batch WHERE closed > clock_timestamp() - interval '1 day'
         GROUP BY table_name
     """
-    with pool.connection() as connection:
-        rows = connection.execute(query, {"table": table}).fetchall()
-        newest = dict(connection.execute(recent).fetchall()) if rows else {}
+    rows = pool.fetch(query, {"table": table})
+    newest = dict(pool.fetch(recent)) if rows else {}
     return [
         PendingUploads(Destination(*row[:4]), row[4], int(row[5]), float(row[6]), max(row[7], newest.get(row[1], "")))
         for row in rows

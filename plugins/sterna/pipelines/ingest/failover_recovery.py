@@ -189,26 +189,22 @@ class MainHistory:
 def read_checkpoint(pool: PostgresPool) -> tuple[str, datetime, datetime]:
     """Return up to which commit of `main` all settled batches were checked, when, and what time it is."""
     query = "SELECT (SELECT hash FROM sterna_ingest_seen), (SELECT at FROM sterna_ingest_seen), clock_timestamp()"
-    with pool.connection() as connection:
-        row = connection.execute(query).fetchone()
-    assert row is not None
-    return str(row[0] or ""), row[1] or _NEVER, row[2]
+    ((hash, checked_at, now),) = pool.fetch(query)
+    return str(hash or ""), checked_at or _NEVER, now
 
 
 def write_checkpoint(pool: PostgresPool, hash: str, checked_at: datetime) -> None:
     """Record up to which commit of `main` all settled batches were checked, and when."""
-    with pool.connection() as connection:
-        connection.execute(
-            "INSERT INTO sterna_ingest_seen (one, hash, at) VALUES (1, %s, %s) "
-            "ON CONFLICT (one) DO UPDATE SET hash = excluded.hash, at = excluded.at",
-            (hash, checked_at),
-        )
+    pool.execute(
+        "INSERT INTO sterna_ingest_seen (one, hash, at) VALUES (1, %s, %s) "
+        "ON CONFLICT (one) DO UPDATE SET hash = excluded.hash, at = excluded.at",
+        (hash, checked_at),
+    )
 
 
 def _list_settled(pool: PostgresPool, since: datetime) -> Collection[TableChannel]:
     query = "SELECT DISTINCT table_name, channel FROM sterna_ingest_batch WHERE state = 'published' AND settled >= %s"
-    with pool.connection() as connection:
-        return [(row[0], row[1]) for row in connection.execute(query, (since,)).fetchall()]
+    return [(table, channel) for table, channel in pool.fetch(query, (since,))]
 
 
 def _list_published(pool: PostgresPool, table_channel: TableChannel, position: int) -> dict[int, tuple[str, datetime]]:
@@ -216,7 +212,5 @@ def _list_published(pool: PostgresPool, table_channel: TableChannel, position: i
         "SELECT number, commit_hash, settled FROM sterna_ingest_batch "
         "WHERE table_name = %s AND channel = %s AND number > %s AND state = 'published'"
     )
-    with pool.connection() as connection:
-        return {
-            int(row[0]): (row[1], row[2]) for row in connection.execute(query, (*table_channel, position)).fetchall()
-        }
+    rows = pool.fetch(query, (*table_channel, position))
+    return {int(number): (commit, settled_at) for number, commit, settled_at in rows}

@@ -97,12 +97,11 @@ def delete_worker(pool: PostgresPool, name: str) -> None:
     Raises:
         DatabaseUnreachable, DatabaseRefused: the tracker wasn't updated.
     """
-    with pool.connection() as connection:
-        connection.execute(
-            "DELETE FROM sterna_ingest_worker w WHERE w.name = %s OR (w.seen < clock_timestamp() - %s AND NOT EXISTS "
-            "(SELECT FROM sterna_ingest_batch b WHERE b.worker = w.name AND b.state IN ('closed', 'staged')))",
-            (name, timedelta(days=_DEAD_DAYS)),
-        )
+    pool.execute(
+        "DELETE FROM sterna_ingest_worker w WHERE w.name = %s OR (w.seen < clock_timestamp() - %s AND NOT EXISTS "
+        "(SELECT FROM sterna_ingest_batch b WHERE b.worker = w.name AND b.state IN ('closed', 'staged')))",
+        (name, timedelta(days=_DEAD_DAYS)),
+    )
 
 
 @contextmanager

@@ -163,9 +163,8 @@ def _last_published(pool: PostgresPool, destination: Destination) -> int:
         "SELECT coalesce(max(number), 0) FROM sterna_ingest_batch "
         "WHERE table_name = %s AND channel = %s AND state = 'published'"
     )
-    with pool.connection() as connection:
-        row = connection.execute(query, (destination.table, destination.channel)).fetchone()
-    return int(row[0]) if row else 0
+    ((number,),) = pool.fetch(query, (destination.table, destination.channel))
+    return int(number)
 
 
 def _list_lost(pool: PostgresPool, destination: Destination, last_kept: int, position: int) -> dict[str, int]:
@@ -176,8 +175,7 @@ def _list_lost(pool: PostgresPool, destination: Destination, last_kept: int, pos
         "AND (state = 'published' OR reason = %s OR (state IN ('closed', 'staged') AND number <= %s)) ORDER BY number"
     )
     parameters = (destination.table, destination.channel, last_kept, _REPLAYED_REASON, position)
-    with pool.connection() as connection:
-        return {row[0]: int(row[1]) for row in connection.execute(query, parameters).fetchall()}
+    return {id: int(number) for id, number in pool.fetch(query, parameters)}
 
 
 def reopen(
@@ -201,8 +199,7 @@ def reopen(
         bad AS (DELETE FROM sterna_ingest_bad USING again WHERE batch = again.id)
         DELETE FROM sterna_ingest_served USING again WHERE batch = again.id
     """  # noqa: S608 - `which` is code
-    with pool.connection() as connection:
-        connection.execute(query, (reason, *table_channel, *parameters))
+    pool.execute(query, (reason, *table_channel, *parameters))
 
 
 _REPLAYED_REASON = "replayed: the table had lost it"

@@ -124,12 +124,12 @@ class Tracker:
 
     def upload(self, id: str) -> Upload | None:
         """Return an upload, None where there is none."""
-        rows = self._fetch(f"SELECT {UPLOAD_SELECTION} FROM {UPLOAD_TABLES} WHERE d.id = %s", (id,))  # noqa: S608
+        rows = self.pool.fetch(f"SELECT {UPLOAD_SELECTION} FROM {UPLOAD_TABLES} WHERE d.id = %s", (id,))  # noqa: S608
         return parse_upload_row(rows[0]) if rows else None
 
     def batch(self, id: str) -> Batch | None:
         """Return a batch, None where there is none."""
-        rows = self._fetch(f"SELECT {BATCH_COLUMNS} FROM sterna_ingest_batch WHERE id = %s", (id,))  # noqa: S608
+        rows = self.pool.fetch(f"SELECT {BATCH_COLUMNS} FROM sterna_ingest_batch WHERE id = %s", (id,))  # noqa: S608
         return parse_batch_row(rows[0]) if rows else None
 
     def list_batches(
@@ -160,7 +160,7 @@ class Tracker:
         query = (
             f"SELECT {BATCH_COLUMNS} FROM sterna_ingest_batch WHERE {where} ORDER BY closed DESC, number DESC LIMIT %s"  # noqa: S608
         )
-        return [parse_batch_row(row) for row in self._fetch(query, [*(value for _, value in conditions), limit])]
+        return [parse_batch_row(row) for row in self.pool.fetch(query, [*(value for _, value in conditions), limit])]
 
     def read_usage(self, tenant: str) -> Usage:
         """Return what a tenant has taken up."""
@@ -176,7 +176,7 @@ class Tracker:
                    (SELECT coalesce(json_agg(DISTINCT jsonb_build_array(table_name, channel, partition)), '[]')
                     FROM sterna_ingest_drop WHERE tenant = %(tenant)s AND batch IS NULL)
         """  # noqa: S608
-        (row,) = self._fetch(query, {"tenant": tenant})
+        (row,) = self.pool.fetch(query, {"tenant": tenant})
         channels = frozenset((table, channel) for table, channel in row[2])
         partitions = frozenset((table, channel, partition) for table, channel, partition in row[3])
         return Usage(int(row[0]), int(row[1]), frozenset(table for table, _ in channels), channels, partitions)
@@ -195,7 +195,7 @@ class Tracker:
                 ORDER BY sequence DESC LIMIT 1), '')
             FROM sterna_ingest_channel c WHERE c.channel = %s ORDER BY c.table_name
         """  # noqa: S608
-        return [ChannelState(row[0], row[3], row[4], row[2], row[1]) for row in self._fetch(query, (channel,))]
+        return [ChannelState(row[0], row[3], row[4], row[2], row[1]) for row in self.pool.fetch(query, (channel,))]
 
     def last_offset(self, table: str, channel: str) -> str:
         """Return the offset token that a channel of a table was taken with last; "": none."""
@@ -203,7 +203,7 @@ class Tracker:
             SELECT token FROM sterna_ingest_drop WHERE table_name = %s AND channel = %s AND token <> ''
             ORDER BY sequence DESC LIMIT 1
         """
-        rows = self._fetch(query, (table, channel))
+        rows = self.pool.fetch(query, (table, channel))
         return str(rows[0][0]) if rows else ""
 
     def list_backlog(self) -> Sequence[TableBacklog]:
@@ -221,16 +221,12 @@ class Tracker:
         """
         return [
             TableBacklog(row[0], row[1], int(row[2]), int(row[3]), int(row[4]), row[5], max(float(row[6]), 0.0), row[7])
-            for row in self._fetch(query)
+            for row in self.pool.fetch(query)
         ]
 
     def close(self) -> None:
         """Close its connections."""
         self.pool.close()
-
-    def _fetch(self, query: str, parameters: Any = ()) -> list[Any]:
-        with self.pool.connection() as connection:
-            return connection.execute(query, parameters).fetchall()
 
 
 def require_same_upload(existing: Upload, upload: Upload) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sterna.errors import ReferenceNotFound, SternaError
 from sterna.pipelines.ingest.applied_positions import AppliedPositions
@@ -91,12 +90,7 @@ class ReplicaVisibility:
         commit = next(iter(self._context.primary.history(positions.head, operations=False)), None)
         visible = [batch for batch in pending if positions(batch.table, batch.channel) >= batch.number]
         if visible and commit is not None:
-            with self._ingest.pool.connection() as connection, connection.cursor() as cursor:
-                cursor.executemany(
-                    "INSERT INTO sterna_ingest_served (batch, region, since) VALUES (%s, %s, %s) "
-                    "ON CONFLICT DO NOTHING",
-                    [(batch.id, region, commit.commit_time) for batch in visible],
-                )
+            self._record([batch.id for batch in visible], region, commit.commit_time)
         self._heads[region] = positions.head
         return len(visible)
 
@@ -108,8 +102,7 @@ class ReplicaVisibility:
               AND NOT EXISTS (SELECT FROM sterna_ingest_served a WHERE a.batch = b.id AND a.region = %s)
             GROUP BY b.id ORDER BY b.settled LIMIT %s
         """
-        with self._ingest.pool.connection() as connection:
-            rows = connection.execute(query, (_VISIBILITY_DAYS, _ALL_REGIONS, _MAX_BATCHES)).fetchall()
+        rows = self._ingest.pool.fetch(query, (_VISIBILITY_DAYS, _ALL_REGIONS, _MAX_BATCHES))
         return [_PendingBatch(row[0], row[1], row[2], row[3], frozenset(row[4])) for row in rows]
 
     def _missing_regions(self, batch: _PendingBatch) -> set[str]:
@@ -120,12 +113,15 @@ class ReplicaVisibility:
         by_id = {batch.id: batch for batch in self._list_pending()}
         complete = [id for id, batch in by_id.items() if not self._missing_regions(batch)]
         if complete:
-            with self._ingest.pool.connection() as connection, connection.cursor() as cursor:
-                cursor.executemany(
-                    "INSERT INTO sterna_ingest_served (batch, region, since) VALUES (%s, %s, clock_timestamp()) "
-                    "ON CONFLICT DO NOTHING",
-                    [(id, _ALL_REGIONS) for id in complete],
-                )
+            self._record(complete, _ALL_REGIONS, None)
+
+    def _record(self, batches: Sequence[str], region: str, since: datetime | None) -> None:
+        """Record that a region has batches, since a time, by default since now."""
+        self._ingest.pool.execute(
+            "INSERT INTO sterna_ingest_served (batch, region, since) "
+            "SELECT unnest(%s::text[]), %s::text, coalesce(%s::timestamptz, clock_timestamp()) ON CONFLICT DO NOTHING",
+            (batches, region, since),
+        )
 
 
 def list_replica_regions(ingest: RegionIngest, table: str) -> list[str]:
@@ -141,8 +137,7 @@ def read_visibility(ingest: RegionIngest, batch: str, table: str) -> Mapping[str
         DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
     """
     query = "SELECT region, since FROM sterna_ingest_served WHERE batch = %s AND region <> %s"
-    with ingest.pool.connection() as connection:
-        visible_since: dict[str, Any] = dict(connection.execute(query, (batch, _ALL_REGIONS)).fetchall())
+    visible_since = dict(ingest.pool.fetch(query, (batch, _ALL_REGIONS)))
     return {name: visible_since.get(name) for name in list_replica_regions(ingest, table)}
 
 
@@ -159,8 +154,7 @@ def list_replica_backlogs(ingest: RegionIngest) -> list[ReplicaBacklog]:
           AND NOT EXISTS (SELECT FROM sterna_ingest_served a WHERE a.batch = b.id AND a.region = %s)
         GROUP BY b.id
     """
-    with ingest.pool.connection() as connection:
-        rows = connection.execute(query, (_VISIBILITY_DAYS, _ALL_REGIONS)).fetchall()
+    rows = ingest.pool.fetch(query, (_VISIBILITY_DAYS, _ALL_REGIONS))
     since: dict[str, list[datetime]] = {}
     for table, settled, regions in rows:
         for region in set(list_replica_regions(ingest, table)) - set(regions):

@@ -58,10 +58,8 @@ class PostgresQueue:
                         ORDER BY closed, number LIMIT 1 FOR UPDATE SKIP LOCKED)
             RETURNING {BATCH_COLUMNS}
         """  # noqa: S608
-        with self._pool.connection() as connection:
-            parameters = {"worker": worker, "lease": timedelta(seconds=lease), "table": table}
-            row = connection.execute(query, parameters).fetchone()
-        return None if row is None else parse_batch_row(row)
+        rows = self._pool.fetch(query, {"worker": worker, "lease": timedelta(seconds=lease), "table": table})
+        return parse_batch_row(rows[0]) if rows else None
 
     def renew(self, batch: str, worker: str, lease: float) -> None:
         """Renew a lease.
@@ -87,8 +85,7 @@ class PostgresQueue:
     def list_uploads(self, batch: str) -> Sequence[Upload]:
         """Return the uploads of a batch, in the order in which they were taken."""
         query = f"SELECT {UPLOAD_SELECTION} FROM {UPLOAD_TABLES} WHERE d.batch = %s ORDER BY d.sequence"  # noqa: S608
-        with self._pool.connection() as connection:
-            return [parse_upload_row(row) for row in connection.execute(query, (batch,)).fetchall()]
+        return [parse_upload_row(row) for row in self._pool.fetch(query, (batch,))]
 
     @contextmanager
     def lock_publishing(self, table: str) -> Iterator[bool]:
@@ -115,10 +112,8 @@ class PostgresQueue:
                  WHERE table_name = %(table)s AND channel = %(channel)s AND state IN ('closed', 'staged')),
                 (SELECT next FROM sterna_ingest_channel WHERE table_name = %(table)s AND channel = %(channel)s), 1)
         """
-        with self._pool.connection() as connection:
-            row = connection.execute(query, {"table": table, "channel": channel}).fetchone()
-        assert row is not None
-        return int(row[0])
+        ((number,),) = self._pool.fetch(query, {"table": table, "channel": channel})
+        return int(number)
 
     def mark_staged(self, batch: str, worker: str, snapshot: int) -> None:
         """Record that a batch is staged.
@@ -151,13 +146,11 @@ class PostgresQueue:
             UPDATE sterna_ingest_batch SET worker = '', reason = %s, leased_until = clock_timestamp() + %s
             WHERE {_LEASED_BY_WORKER}
         """  # noqa: S608
-        with self._pool.connection() as connection:
-            connection.execute(query, (reason[:2000], timedelta(seconds=delay), batch, worker))
+        self._pool.execute(query, (reason[:2000], timedelta(seconds=delay), batch, worker))
 
     def _update_leased(self, query: str, parameters: tuple[Any, ...]) -> None:
-        with self._pool.connection() as connection:
-            if not connection.execute(query, parameters).rowcount:
-                raise LeaseLost(f"batch {parameters[-2]} is no longer of worker {parameters[-1]}")
+        if not self._pool.execute(query, parameters):
+            raise LeaseLost(f"batch {parameters[-2]} is no longer of worker {parameters[-1]}")
 
     def _settle(self, batch: str, state: str, assignments: str, parameters: tuple[Any, ...], bad_rows: int = 0) -> None:
         query = f"""
@@ -188,8 +181,4 @@ def clear_delays(pool: PostgresPool, table_channel: tuple[str, str] | None = Non
         DatabaseUnreachable, DatabaseRefused: nothing is changed.
     """
     query = "UPDATE sterna_ingest_batch SET leased_until = NULL WHERE state IN ('closed', 'staged') AND worker = ''"
-    with pool.connection() as connection:
-        if table_channel is None:
-            connection.execute(query)
-        else:
-            connection.execute(f"{query} AND table_name = %s AND channel = %s", table_channel)
+    pool.execute(query if table_channel is None else f"{query} AND table_name = %s AND channel = %s", table_channel)

@@ -30,8 +30,9 @@ from sterna.pipelines.ingest.arrow_rows import convert_array, true_positions, va
 from sterna.pipelines.ingest.column_types import Type, arrow_type, format_type_table, iceberg_type
 from sterna.pipelines.ingest.columns import Column, NestedField
 from sterna.pipelines.ingest.fetch import require_writable
-from sterna.pipelines.ingest.json_rows import BadValue, build_converter
+from sterna.pipelines.ingest.json_rows import build_converter
 from sterna.pipelines.ingest.read_rows import GOOD_ROWS_FILE
+from sterna.pipelines.ingest.strict_parsing import BadValue
 from sterna.pipelines.ingest.validate_arrow import check_arrow
 from sterna.pipelines.ingest.validate_parquet import check_parquet
 from tests.unit.ingest.test_reading import LONGEST, Folder

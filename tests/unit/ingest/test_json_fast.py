@@ -11,7 +11,8 @@ import pytest
 from sterna.pipelines.ingest.column_types import arrow_type
 from sterna.pipelines.ingest.columns import Column
 from sterna.pipelines.ingest.json_columns import read_fast
-from sterna.pipelines.ingest.json_rows import BadValue, build_converter, parse_line
+from sterna.pipelines.ingest.json_rows import build_converter, parse_line
+from sterna.pipelines.ingest.strict_parsing import BadValue
 
 COLUMNS = (
     Column("i", "int"),

@@ -111,7 +111,7 @@ def test_all_formats_become_the_same_rows(folder: Folder) -> None:
         (b'{"id": 9223372036854775808}', "beyond 64 bits"),
         (b'{"name": "a"}', "has no value, and has to have one"),
         (b'{"id": 1, "amount": 1.005}', "no decimal of 10 digits"),
-        (b'{"id": 1, "amount": NaN}', "NaN is no JSON"),
+        (b'{"id": 1, "amount": NaN}', "NaN is no number of JSON"),
         (b'{"id": 1, "more": 2}', "has no column 'more'"),
         (b'{"id": 1, "name": "\\ud800"}', "half of a surrogate pair"),
         (b'{"id": 1, "name": "' + b"x" * 1_001 + b'"}', "more than 1000 bytes"),

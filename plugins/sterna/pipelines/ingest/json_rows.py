@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Context, Decimal, InvalidOperation
@@ -12,6 +11,7 @@ from typing import Any
 from sterna.pipelines.ingest import strict_parsing as texts
 from sterna.pipelines.ingest.column_types import Type, parse_decimal, parse_fixed
 from sterna.pipelines.ingest.columns import Column
+from sterna.pipelines.ingest.strict_parsing import BadValue
 
 _BITS = {"int": 31, "long": 63}
 _MAX_MAGNITUDE = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
@@ -19,23 +19,6 @@ _DECIMAL_CONTEXT = Context(prec=80)  # a decimal has 38, and Python's own contex
 BLANK = b" \t\r\n"
 """What JSON takes for space: a line of nothing else is no row."""
 Converter = Callable[[Any], Any]
-
-
-class BadValue(ValueError):
-    """A value that its column doesn't take.
-
-    Args:
-        text: why; it shows nothing of the value.
-        path: of the field that has it, from the value down; "": the value itself.
-    """
-
-    def __init__(self, text: str, path: str = "") -> None:
-        super().__init__(text)
-        self.path = path
-
-    def nested_in(self, name: str) -> BadValue:
-        """Return the same of the value that this one is a field of."""
-        return BadValue(str(self), f"{name}.{self.path}" if self.path else name)
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
@@ -47,9 +30,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
     try:
         # Decoded here: of bytes, `json` guesses the encoding.
         text = line.decode("utf-8")
-        row = json.loads(
-            text, parse_float=Decimal, parse_constant=_reject_constant, object_pairs_hook=_require_unique_names
-        )
+        row = texts.load_json(text, parse_float=Decimal)
     except BadValue:
         raise
     except InvalidOperation:
@@ -141,10 +122,7 @@ def _scalar(name: str) -> Any:
     """Return what a text would be without its quotes: a number or a boolean."""
     if name in ("true", "false"):
         return name == "true"
-    try:
-        return texts.read_integer(name) if name.lstrip("-").isdigit() else texts.read_decimal(name)
-    except texts.InvalidText as error:
-        raise BadValue(str(error)) from None
+    return texts.read_integer(name) if name.lstrip("-").isdigit() else texts.read_decimal(name)
 
 
 def _field(name: str, type: Type, *, required: bool) -> Converter:
@@ -177,17 +155,6 @@ def _struct(type: Mapping[str, Any]) -> Converter:
         return {name: read(row.get(name)) for name, read in fields.items()}
 
     return convert
-
-
-def _require_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise BadValue("an object has a name twice")
-    return members
-
-
-def _reject_constant(name: str) -> Any:
-    raise BadValue(f"{name} is no JSON")
 
 
 def _require_type(value: Any, kind: type[Any]) -> Any:
@@ -258,7 +225,7 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
     try:
         number = texts.read_decimal(value) if isinstance(value, str) else Decimal(value)
         exact = number == number.quantize(Decimal(1).scaleb(-scale), context=_DECIMAL_CONTEXT)
-    except (InvalidOperation, texts.InvalidText):
+    except (InvalidOperation, BadValue):
         exact = False
     if not exact or (number and number.adjusted() >= precision - scale):
         raise BadValue(f"no decimal of {precision} digits, {scale} of them after the point")
@@ -266,13 +233,7 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
 
 
 def _from_text(read: Callable[[str], Any]) -> Converter:
-    def convert(value: Any) -> Any:
-        try:
-            return read(_require_type(value, str))
-        except texts.InvalidText as error:
-            raise BadValue(str(error)) from None
-
-    return convert
+    return lambda value: read(_require_type(value, str))
 
 
 _binary = _from_text(texts.read_base64)

@@ -27,7 +27,8 @@ from sterna.pipelines.ingest.columns import (
     require_readable,
 )
 from sterna.pipelines.ingest.json_columns import read_fast
-from sterna.pipelines.ingest.json_rows import BLANK, BadValue, build_converter, infer_columns, parse_line, value_bytes
+from sterna.pipelines.ingest.json_rows import BLANK, build_converter, infer_columns, parse_line, value_bytes
+from sterna.pipelines.ingest.strict_parsing import BadValue
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,56 +10,90 @@ section 3.5 (base64 whose last bits are zero).
 from __future__ import annotations
 
 import base64
+import json
 import re
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from typing import Any
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
-_CLOCK = r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
-_TIME = re.compile(_CLOCK)
-_TIMESTAMP = re.compile(rf"({_DATE.pattern})[T ]({_CLOCK})(Z|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIME = re.compile(r"(?:[01][0-9]|2[0-3]):[0-9]{2}(?::[0-9]{2}(?:\.(?P<fraction>[0-9]+))?)?")
+_OFFSET = r"(?P<offset>Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
+_TIMESTAMP = re.compile(rf"{_DATE.pattern}[T ]{_TIME.pattern}{_OFFSET}?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MICROSECOND_DIGITS = 6
 _MAX_NUMBER_LENGTH = 1_000  # letters: a decimal has 38 digits, and reading one takes the square of its length
 
 
-class InvalidText(ValueError):
-    """A text that isn't a value of its type; the message shows nothing of it."""
+class BadValue(ValueError):
+    """A value that its column doesn't take.
+
+    Args:
+        text: why; it shows nothing of the value.
+        path: of the field that has it, from the value down; "": the value itself.
+    """
+
+    def __init__(self, text: str, path: str = "") -> None:
+        super().__init__(text)
+        self.path = path
+
+    def nested_in(self, name: str) -> BadValue:
+        """Return the same of the value that this one is a field of."""
+        return BadValue(str(self), f"{name}.{self.path}" if self.path else name)
+
+
+def load_json(text: str, **options: Any) -> Any:
+    """Return a value that all parsers of JSON read alike.
+
+    Args:
+        options: of `json.loads`.
+
+    Raises:
+        BadValue: an object has a name twice, or a number is none of JSON.
+        ValueError: it is no JSON.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(text, object_pairs_hook=_build_object, parse_constant=_refuse_constant, **options)
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise BadValue("an object has a name twice")
+    return members
+
+
+def _refuse_constant(name: str) -> Any:
+    raise BadValue(f"{name} is no number of JSON")
 
 
 def read_date(text: str) -> date:
     """Return a date.
 
     Raises:
-        InvalidText: it is none such as 2026-11-23.
+        BadValue: it is none such as 2026-11-23.
     """
-    match = _DATE.fullmatch(text)
-    if match is None:
-        raise InvalidText("no date such as 2026-11-23")
+    _match_form(_DATE, text, "no date such as 2026-11-23")
     try:
-        return date(*(int(part) for part in match.groups()))
+        return date.fromisoformat(text)
     except ValueError:
-        raise InvalidText("no date of the calendar") from None
+        raise BadValue("no date of the calendar") from None
 
 
 def read_time(text: str) -> time:
     """Return a time of the day.
 
     Raises:
-        InvalidText: it is none such as 10:00:00, or has more than microseconds.
+        BadValue: it is none such as 10:00:00, or has more than microseconds.
     """
-    match = _TIME.fullmatch(text)
-    if match is None:
-        raise InvalidText("no time of the day such as 10:00:00")
-    hour, minute, second, fraction = match.groups()
+    match = _match_form(_TIME, text, "no time of the day such as 10:00:00")
+    _require_microseconds(match)
     try:
-        return time(int(hour), int(minute), int(second or 0), _microseconds(fraction or ""))
-    except InvalidText:
-        raise
+        return time.fromisoformat(text)
     except ValueError:
-        raise InvalidText("no time of the day") from None
+        raise BadValue("no time of the day") from None
 
 
 def read_timestamp(text: str, *, zoned: bool) -> datetime:
@@ -69,31 +103,39 @@ def read_timestamp(text: str, *, zoned: bool) -> datetime:
         zoned: it has to have an offset; else it has none.
 
     Raises:
-        InvalidText: it is none such as 2026-11-23T10:00:00, or has more than microseconds.
+        BadValue: it is none such as 2026-11-23T10:00:00, or has more than microseconds.
     """
-    match = _TIMESTAMP.fullmatch(text)
-    if match is None:
-        raise InvalidText("no time such as 2026-11-23T10:00:00")
-    offset = match[match.re.groups]
-    if zoned != (offset is not None):
-        raise InvalidText("a time needs its offset here" if zoned else "a time has no offset here")
-    timestamp = datetime.combine(read_date(match[1]), read_time(match[5]))
-    if offset is None:
-        return timestamp
+    match = _match_form(_TIMESTAMP, text, "no time such as 2026-11-23T10:00:00")
+    if zoned != (match["offset"] is not None):
+        raise BadValue("a time needs its offset here" if zoned else "a time has no offset here")
+    _require_microseconds(match)
     try:
-        return timestamp.replace(tzinfo=_zone(offset)).astimezone(UTC)
-    except OverflowError:  # at either end of the calendar
-        raise InvalidText("no time such as 2026-11-23T10:00:00 in UTC") from None
+        timestamp = datetime.fromisoformat(text)
+        return timestamp.astimezone(UTC) if zoned else timestamp
+    except (ValueError, OverflowError):  # of no calendar, or in UTC at either end of it
+        raise BadValue("no time such as 2026-11-23T10:00:00 in UTC") from None
+
+
+def _match_form(form: re.Pattern[str], text: str, refusal: str) -> re.Match[str]:
+    match = form.fullmatch(text)
+    if match is None:
+        raise BadValue(refusal)
+    return match
+
+
+def _require_microseconds(match: re.Match[str]) -> None:
+    if (match["fraction"] or "")[_MICROSECOND_DIGITS:].strip("0"):
+        raise BadValue("more than microseconds")
 
 
 def read_decimal(text: str) -> Decimal:
     """Return a number.
 
     Raises:
-        InvalidText: it isn't written as JSON writes one.
+        BadValue: it isn't written as JSON writes one.
     """
     if len(text) > _MAX_NUMBER_LENGTH or not _NUMBER.fullmatch(text):
-        raise InvalidText("no number as JSON writes one")
+        raise BadValue("no number as JSON writes one")
     return Decimal(text)
 
 
@@ -101,10 +143,10 @@ def read_integer(text: str) -> int:
     """Return a whole number.
 
     Raises:
-        InvalidText: it isn't written as JSON writes one.
+        BadValue: it isn't written as JSON writes one.
     """
     if len(text) > _MAX_NUMBER_LENGTH or not _INTEGER.fullmatch(text):
-        raise InvalidText("no whole number as JSON writes one")
+        raise BadValue("no whole number as JSON writes one")
     return int(text)
 
 
@@ -112,10 +154,10 @@ def read_uuid(text: str) -> str:
     """Return a UUID in its usual form.
 
     Raises:
-        InvalidText: it is none.
+        BadValue: it is none.
     """
     if not _UUID.fullmatch(text):
-        raise InvalidText("no UUID")
+        raise BadValue("no UUID")
     return text.lower()
 
 
@@ -123,29 +165,12 @@ def read_base64(text: str) -> bytes:
     """Return bytes.
 
     Raises:
-        InvalidText: it is no base64, or not the only one of these bytes.
+        BadValue: it is no base64, or not the only one of these bytes.
     """
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
-        raise InvalidText("no base64") from None
+        raise BadValue("no base64") from None
     if base64.b64encode(data).decode() != text:
-        raise InvalidText("no base64")
+        raise BadValue("no base64")
     return data
-
-
-def _microseconds(fraction: str) -> int:
-    digits, rest = fraction[:_MICROSECOND_DIGITS], fraction[_MICROSECOND_DIGITS:]
-    if rest.strip("0"):
-        raise InvalidText("more than microseconds")
-    return int(digits.ljust(_MICROSECOND_DIGITS, "0"))
-
-
-def _zone(offset: str) -> timezone:
-    if offset == "Z":
-        return UTC
-    hours, minutes = int(offset[1:3]), int(offset[-2:]) if len(offset) > 3 else 0
-    if hours > 23 or minutes > 59:
-        raise InvalidText("no offset such as +01:00")
-    delta = timedelta(hours=hours, minutes=minutes)
-    return timezone(-delta if offset[0] == "-" else delta)

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop, DropOverLimit
+from sterna.pipelines.ingest.strict_parsing import load_json
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -63,7 +64,7 @@ def check_line(text: str, limits: TenantLimits, number: int) -> None:
     if "\r" in text:
         raise BadDrop(f"line {number} has a carriage return inside")
     try:
-        row = json.loads(text, object_pairs_hook=_build_object, parse_constant=_reject_constant)
+        row = load_json(text)
     except RecursionError:
         raise DropOverLimit(f"line {number} is nested deeper than {limits.depth} (limits.depth)") from None
     except json.JSONDecodeError as error:
@@ -76,17 +77,6 @@ def check_line(text: str, limits: TenantLimits, number: int) -> None:
         raise DropOverLimit(f"line {number} is nested deeper than {limits.depth} (limits.depth)")
     if _SURROGATE.search(text) and not _encodable(row):
         raise BadDrop(f"line {number} has half of a surrogate pair")
-
-
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("an object has a name twice")
-    return members
-
-
-def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _depth(value: Any) -> int:

@@ -25,7 +25,7 @@ from sterna.errors import CatalogStateUnknown, LeaseLost, OutOfTurn, UsageError
 from sterna.pipelines.ingest import batch_publisher as consolidating
 from sterna.pipelines.ingest.applied_positions import AppliedPositions
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome, BatchPublisher, StepContext, publish_batch
-from sterna.pipelines.ingest.columns import Column, Evolution
+from sterna.pipelines.ingest.columns import Evolution, FieldChange
 from sterna.pipelines.ingest.counts import Counts, count_states, sum_counts
 from sterna.pipelines.ingest.failover_recovery import FailoverRecovery, Recovery
 from sterna.pipelines.ingest.fetch import dead_letters_uri
@@ -241,7 +241,7 @@ def test_a_column_that_several_add_at_once_is_one(room: WorkerFixture) -> None:
         catalogs = [
             RegionalIcebergCatalog(spark.newSession(), context) for context in (us, room.context, us, room.context)
         ]
-        more = Evolution((Column("more", "long"),), ())
+        more = Evolution((FieldChange(("more",), "long"),))
         with ThreadPoolExecutor(len(catalogs)) as regions:
             list(regions.map(lambda catalog: catalog.evolve(room.key(), more), catalogs))
     assert [

@@ -28,7 +28,7 @@ from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop, BatchRejected
 from sterna.pipelines.ingest.arrow_rows import convert_array, true_positions, value_sizes
 from sterna.pipelines.ingest.column_types import Type, arrow_type, format_type_table, iceberg_type
-from sterna.pipelines.ingest.columns import Column, NestedField
+from sterna.pipelines.ingest.columns import Column, FieldChange
 from sterna.pipelines.ingest.fetch import require_writable
 from sterna.pipelines.ingest.json_rows import build_converter
 from sterna.pipelines.ingest.read_rows import GOOD_ROWS_FILE
@@ -579,10 +579,10 @@ WIDER = {
     "by": {"k": {"v": 0.5, "u": True}},
 }
 ADDED = [
-    NestedField(("more", "inner", "w"), {"type": "list", "element": "long"}),
-    NestedField(("more", "z"), "long"),
-    NestedField(("items", "element", "b"), "string"),
-    NestedField(("by", "value", "u"), "boolean"),
+    FieldChange(("more", "inner", "w"), {"type": "list", "element": "long"}),
+    FieldChange(("more", "z"), "long"),
+    FieldChange(("items", "element", "b"), "string"),
+    FieldChange(("by", "value", "u"), "boolean"),
 ]
 
 
@@ -600,8 +600,8 @@ def test_a_new_field_inside_a_column_evolves_the_table_as_a_new_column_does(fold
         }  # fmt: skip
         folder.parquet(id=[1], **{name: pa.array([WIDER[name]], type) for name, type in types.items()})
     report = folder.read(NESTED, "add")
-    assert (report.rows, report.bad, report.evolution.add) == (2, 0, ())
-    assert sorted(report.evolution.inner, key=str) == sorted(ADDED, key=str)
+    assert (report.rows, report.bad) == (2, 0)
+    assert sorted(report.evolution.changes, key=str) == sorted(ADDED, key=str)
     assert folder.rows[0]["more"] == {"x": 7, "inner": None, "z": None}
     assert folder.rows[1] == {
         "id": 1,
@@ -648,9 +648,9 @@ def test_fields_inside_are_widened_where_that_is_allowed(folder: Folder) -> None
     )
     assert "column 'items.element.a' is long, and the table has int" in folder.read(NESTED, "add").first
     report = folder.read(NESTED, "widen")
-    assert report.evolution.inner == (
-        NestedField(("items", "element", "a"), "long", True),
-        NestedField(("by", "value", "v"), "double", True),
+    assert report.evolution.changes == (
+        FieldChange(("items", "element", "a"), "long", True),
+        FieldChange(("by", "value", "v"), "double", True),
     )
     assert folder.rows[0]["items"] == [{"a": 2**40}]
 

@@ -20,7 +20,7 @@ import pytest
 
 from sterna.errors import EngineError
 from sterna.pipelines.ingest import read_rows
-from sterna.pipelines.ingest.columns import Column, Evolution
+from sterna.pipelines.ingest.columns import Column, Evolution, FieldChange
 from sterna.pipelines.ingest.fetch import FORK_SERVER, ReadLimits, read_in_subprocess
 from sterna.pipelines.ingest.read_rows import (
     DEAD_ROWS_FILE,
@@ -190,7 +190,7 @@ def test_of_a_column_that_the_table_lacks_nothing_is_no_value(folder: Folder, ev
     """No value tells its type; something inside of it that tells none is dead, for it would be lost."""
     folder.json(*({"id": at, "x": value} for at, value in enumerate((None, [], {}, [None], [{}], [[]], {"a": []}))))
     report = folder.read(TABLE[:1], evolve)
-    assert (report.rows, report.bad, report.evolution.add) == (3, 4, ())
+    assert (report.rows, report.bad, report.evolution) == (3, 4, Evolution())
     assert [row["id"] for row in folder.rows] == [0, 1, 2]
     assert {(offset, error) for _, offset, error in folder.dead} == {
         (at, "the table has no column 'x'") for at in range(3, 7)
@@ -211,8 +211,11 @@ def test_columns_are_added_and_widened_where_that_is_allowed(folder: Folder) -> 
     folder.json({"id": 1, "tags": ["a"], "at": {"x": 1}}, {"id": 2, "score": 1.5, "nothing": None})
     folder.parquet(id=pa.array([1 << 40], pa.int64()), score=[2.5])
     report = folder.read(table, "widen")
-    assert [column.name for column in report.evolution.add] == ["tags", "at", "score"]
-    assert report.evolution.widen == (Column("id", "long"),)
+    wider, *added_columns = report.evolution.changes
+    assert wider == FieldChange(("id",), "long", widen=True)
+    assert [(change.path, change.widen) for change in added_columns] == [
+        (("tags",), False), (("at",), False), (("score",), False)
+    ]  # fmt: skip
     assert (report.rows, report.bad) == (3, 0)
     assert folder.rows[2] == {"id": 1 << 40, "price": None, "tags": None, "at": None, "score": 2.5}
     added = folder.read(table, "add")
@@ -425,7 +428,7 @@ def test_columns_that_no_engine_can_have_refuse_their_drop(folder: Folder, row: 
     folder.json({"id": 1})
     folder.json(row)
     report = folder.read((Column("id", "long"),), "add")
-    assert (report.rows, report.bad, report.evolution.add) == (1, 1, ())
+    assert (report.rows, report.bad, report.evolution) == (1, 1, Evolution())
 
 
 @pytest.mark.parametrize(

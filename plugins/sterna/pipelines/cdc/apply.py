@@ -107,7 +107,7 @@ def _ensure_table(
             table=target.key,
             hint="drop the table on main, then sterna cdc resync",
         ) from None
-    if changes.add or changes.widen:
+    if changes:
         catalog.evolve(target.key, changes)
 
 

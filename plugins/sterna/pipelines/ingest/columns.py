@@ -51,8 +51,8 @@ class Column:
 
 
 @dataclass(frozen=True)
-class NestedField:
-    """A field inside a column, which the table lacks or which takes a wider type.
+class FieldChange:
+    """A column, or a field inside one, that the table lacks or that takes a wider type.
 
     Args:
         path: from the column down; `element`, `key` and `value` as Iceberg names the fields of lists and maps.
@@ -66,27 +66,19 @@ class NestedField:
 
 @dataclass(frozen=True)
 class Evolution:
-    """What has to become of a table's schema before rows of another one can be written.
+    """What has to become of a table's schema before rows of another one can be written."""
 
-    Args:
-        add: columns that it lacks.
-        widen: columns that take a wider type.
-        inner: fields inside of its columns.
-    """
-
-    add: tuple[Column, ...] = ()
-    widen: tuple[Column, ...] = ()
-    inner: tuple[NestedField, ...] = ()
+    changes: tuple[FieldChange, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.add or self.widen or self.inner)
+        return bool(self.changes)
 
 
 def parse_columns(metadata: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return the columns of the current schema of a metadata.json."""
     schemas = {schema["schema-id"]: schema for schema in metadata.get("schemas", ())}
     schema = schemas.get(metadata.get("current-schema-id")) or metadata["schema"]
-    return tuple(Column(field["name"], field["type"], bool(field["required"])) for field in schema["fields"])
+    return tuple(Column(field["name"], field["type"], bool(field.get("required"))) for field in schema["fields"])
 
 
 def arrow_columns(schema: pa.Schema, parquet: Any = None) -> tuple[Column, ...]:
@@ -121,25 +113,10 @@ def plan_evolution(
     Raises:
         BadDrop: a column can't be written to the table, or its schema may not change so.
     """
-    existing = {column.name: column for column in table}
-    folded = {name.casefold(): name for name in existing}
-    add: list[Column] = []
-    widen: list[Column] = []
-    inner: list[NestedField] = []
-    for column in incoming:
-        current = existing.get(column.name)
-        if current is None:
-            _require_addable(column.name, column.type, folded, evolve)
-            folded[column.name.casefold()] = column.name
-            add.append(column)
-            continue
-        for field in _type_changes((column.name,), column.type, current.type, evolve):
-            if len(field.path) == 1:
-                widen.append(column)
-            else:
-                inner.append(field)
-    changes = Evolution(tuple(add), tuple(widen), tuple(inner))
-    if (add or inner) and sum(_leaves(column.type) for column in apply_evolution(table, changes)) > max_columns:
+    struct = _struct(table)
+    changes = Evolution(tuple(_struct_changes((), _struct(incoming), struct, evolve)))
+    adds = any(not change.widen for change in changes.changes)
+    if adds and _leaves(_evolve_struct(struct, changes)) > max_columns:
         raise BadDrop(
             f"the table would get more than {max_columns} columns, those in structs included (tables[].columns)"
         )
@@ -148,10 +125,20 @@ def plan_evolution(
 
 def apply_evolution(table: Sequence[Column], changes: Evolution) -> tuple[Column, ...]:
     """Return the columns that a table has after an evolution."""
-    types = {column.name: column.type for column in table} | {column.name: column.type for column in changes.widen}
-    for field in changes.inner:
-        types[field.path[0]] = _with_field(types[field.path[0]], field.path[1:], field.type)
-    return (*(Column(column.name, types[column.name], column.required) for column in table), *changes.add)
+    return parse_columns({"schema": _evolve_struct(_struct(table), changes)})
+
+
+def _struct(columns: Sequence[Column]) -> Mapping[str, Any]:
+    """Return columns as one type: a table's columns are the fields of a struct."""
+    return {"type": "struct", "fields": [vars(column) for column in columns]}
+
+
+def _evolve_struct(struct: Mapping[str, Any], changes: Evolution) -> Mapping[str, Any]:
+    type: Type = struct
+    for change in changes.changes:
+        type = _with_field(type, change.path, change.type)
+    assert not isinstance(type, str)
+    return type
 
 
 def _with_field(type: Type, path: Sequence[str], leaf: Type) -> Type:
@@ -170,7 +157,7 @@ def _with_field(type: Type, path: Sequence[str], leaf: Type) -> Type:
     return {**type, "fields": fields}
 
 
-def _type_changes(path: tuple[str, ...], incoming: Type, existing: Type, evolve: str) -> Iterator[NestedField]:
+def _type_changes(path: tuple[str, ...], incoming: Type, existing: Type, evolve: str) -> Iterator[FieldChange]:
     """Yield what has to become of a column, and of the fields inside of it.
 
     Raises:
@@ -191,12 +178,12 @@ def _type_changes(path: tuple[str, ...], incoming: Type, existing: Type, evolve:
         return
     if evolve != "widen" or not is_promotable(existing, incoming):
         raise BadDrop(f"column {'.'.join(path)!r} is {type_name(incoming)}, and the table has {type_name(existing)}")
-    yield NestedField(path, incoming, widen=True)
+    yield FieldChange(path, incoming, widen=True)
 
 
 def _struct_changes(
     path: tuple[str, ...], incoming: Mapping[str, Any], existing: Mapping[str, Any], evolve: str
-) -> Iterator[NestedField]:
+) -> Iterator[FieldChange]:
     existing_types = {field["name"]: field["type"] for field in existing["fields"]}
     folded = {name.casefold(): name for name in existing_types}
     for field in incoming["fields"]:
@@ -204,12 +191,12 @@ def _struct_changes(
         if name in existing_types:
             yield from _type_changes(nested_path, field["type"], existing_types[name], evolve)
             continue
-        _require_addable(name, field["type"], folded, evolve, ".".join(path) + ".")
+        _require_addable(name, field["type"], folded, evolve, ".".join((*path, "")))
         folded[name.casefold()] = name
-        yield NestedField(nested_path, field["type"])
+        yield FieldChange(nested_path, field["type"])
 
 
-def _require_addable(name: str, type: Type, folded: Mapping[str, str], evolve: str, path: str = "") -> None:
+def _require_addable(name: str, type: Type, folded: Mapping[str, str], evolve: str, path: str) -> None:
     if evolve == "none":
         raise BadDrop(f"the table has no column {path + name!r}, and may not get one")
     if name.casefold() in folded:
@@ -264,12 +251,9 @@ def require_readable(table: Sequence[Column], changes: Evolution) -> None:
     """
     if not table or any(_has_time(column.type) for column in table):
         return
-    names = {column.name: column.type for column in changes.add} | {
-        ".".join(field.path): field.type for field in changes.inner
-    }
-    for name, type in names.items():
-        if _has_time(type):
-            raise BadDrop(f"the table may not get column {name!r}: Spark reads no table that has a column of type time")
+    if late := next((change for change in changes.changes if _has_time(change.type)), None):
+        name = ".".join(late.path)
+        raise BadDrop(f"the table may not get column {name!r}: Spark reads no table that has a column of type time")
 
 
 def _has_time(type: Type) -> bool:
@@ -278,8 +262,8 @@ def _has_time(type: Type) -> bool:
 
 def type_at(columns: Sequence[Column], path: Sequence[str]) -> Type | None:
     """Return the type of a column or of a field inside of it, None where there is none."""
-    type: Type | None = next((column.type for column in columns if column.name == path[0]), None)
-    for name in path[1:]:
+    type: Type | None = _struct(columns)
+    for name in path:
         if not isinstance(type, Mapping):
             return None
         children = {field["name"]: field["type"] for field in type["fields"]} if type["type"] == "struct" else type

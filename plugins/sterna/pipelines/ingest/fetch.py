@@ -19,7 +19,7 @@ from sterna.pipelines.ingest import read_rows
 from sterna.pipelines.ingest.arrow_rows import convert_array
 from sterna.pipelines.ingest.batch_file import BatchFile
 from sterna.pipelines.ingest.column_types import arrow_type
-from sterna.pipelines.ingest.columns import MAX_COLUMNS, Column, Evolution, NestedField
+from sterna.pipelines.ingest.columns import MAX_COLUMNS, Column, Evolution, FieldChange
 from sterna.pipelines.ingest.layout import DEAD_LETTERS_FOLDER, table_folder
 from sterna.pipelines.ingest.model import Batch, Upload
 from sterna.pipelines.ingest.read_rows import (
@@ -286,19 +286,7 @@ def _with_failure(upload: UploadFile, failure: str) -> UploadFile:
 
 
 def _parse_report(report: dict[str, Any]) -> ReadReport:
-    evolution = report["evolution"]
-    return ReadReport(
-        _parse_columns(report["columns"]),
-        Evolution(
-            _parse_columns(evolution["add"]),
-            _parse_columns(evolution["widen"]),
-            tuple(NestedField(tuple(field["path"]), field["type"], field["widen"]) for field in evolution["inner"]),
-        ),
-        report["rows"],
-        report["bad"],
-        report["first"],
-    )
-
-
-def _parse_columns(columns: list[dict[str, Any]]) -> tuple[Column, ...]:
-    return tuple(Column(**column) for column in columns)
+    columns = tuple(Column(**column) for column in report.pop("columns"))
+    changes = report.pop("evolution")["changes"]
+    evolution = Evolution(tuple(FieldChange(tuple(change.pop("path")), **change) for change in changes))
+    return ReadReport(columns, evolution, **report)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BatchRejected, EngineError, TableMoved
 from sterna.pipelines.ingest.column_types import Type, parse_decimal, parse_fixed
-from sterna.pipelines.ingest.columns import Column, Evolution, NestedField, parse_columns, type_at
+from sterna.pipelines.ingest.columns import Column, Evolution, FieldChange, parse_columns, type_at
 from sterna.pipelines.ingest.time_columns import convert_to_longs, field_types, replace_times, time_ids, write_times
 from sterna.pipelines.publish.main_access import main_catalog
 from sterna.pipelines.publish.protocol import LoadedTable
@@ -120,16 +120,9 @@ class RegionalIcebergCatalog:
             table = self._catalog.loadTable(identifier)
             existing = parse_columns(self._metadata(table))
             update = table.updateSchema()
-            changes = [
-                *self._add_fields(
-                    update, existing, [NestedField((column.name,), column.type) for column in evolution.add]
-                ),
-                *self._add_fields(update, existing, evolution.inner),
-                *self._widen_fields(
-                    update, existing, [NestedField((column.name,), column.type, True) for column in evolution.widen]
-                ),
-                *self._widen_fields(update, existing, evolution.inner),
-            ]
+            changes = [change for change in evolution.changes if self._is_due(change, existing)]
+            for change in changes:
+                self._add_to(update, change)
             try:
                 if changes:
                     with translate_java_errors(key):
@@ -139,23 +132,21 @@ class RegionalIcebergCatalog:
                 continue
         raise TableMoved("the schema was changed by others each time", table=key)
 
-    def _add_fields(self, update: Any, existing: Sequence[Column], fields: Sequence[NestedField]) -> list[NestedField]:
-        missing = [field for field in fields if not field.widen and type_at(existing, field.path) is None]
-        for field in missing:
-            type = self._type(field.type)
-            if len(field.path) == 1:
-                update.addColumn(field.path[0], type)
-            else:
-                update.addColumn(".".join(field.path[:-1]), field.path[-1], type)
-        return missing
+    @staticmethod
+    def _is_due(change: FieldChange, existing: Sequence[Column]) -> bool:
+        """Return whether a table hasn't got a change yet."""
+        type = type_at(existing, change.path)
+        return type != change.type if change.widen else type is None
 
-    def _widen_fields(
-        self, update: Any, existing: Sequence[Column], fields: Sequence[NestedField]
-    ) -> list[NestedField]:
-        narrow = [field for field in fields if field.widen and type_at(existing, field.path) != field.type]
-        for field in narrow:
-            update.updateColumn(".".join(field.path), self._type(field.type))
-        return narrow
+    def _add_to(self, update: Any, change: FieldChange) -> None:
+        """Add a change to a Java update of a schema."""
+        parent, name, type = ".".join(change.path[:-1]), change.path[-1], self._type(change.type)
+        if change.widen:
+            update.updateColumn(".".join(change.path), type)
+        elif parent:
+            update.addColumn(parent, name, type)
+        else:
+            update.addColumn(name, type)
 
     def read_columns(self, loaded: LoadedTable[JavaBase]) -> tuple[Column, ...]:
         """Return the columns of a table that was loaded."""

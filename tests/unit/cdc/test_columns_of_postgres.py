@@ -9,8 +9,7 @@ it alters columns whose old rows had a value by the default alone. A real server
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -44,11 +43,7 @@ class Catalog:
     def __call__(self, *args: Any) -> Catalog:
         return self
 
-    @contextmanager
-    def connection(self) -> Iterator[Catalog]:
-        yield self
-
-    def execute(self, *args: Any) -> list[tuple[Any, ...]]:
+    def fetch(self, *args: Any) -> list[tuple[Any, ...]]:
         plain = ("public", "a", "r", "d", ["id"], [], [], False, False, 5, {}, "700", ["integer"], 0)
         return [(*plain, False, True, [], self.columns, self.file, {}, {}, False, True, [], 2)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,6 +203,19 @@ def collect_unfit(unfit: dict[str, UnfitSource] | None, table: str) -> Iterator[
         if unfit is None:
             raise
         unfit[table] = error
+
+
+def require_fit(table: str, faults: Iterable[tuple[str, str]]) -> None:
+    """Refuse a table with the first of its faults.
+
+    Args:
+        faults: why it can't be followed, each with what mends that.
+
+    Raises:
+        UnfitSource: there is one.
+    """
+    for reason, hint in faults:
+        raise UnfitSource(reason, table=table, hint=hint)
 
 
 def exclude_duplicates(

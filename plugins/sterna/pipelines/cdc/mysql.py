@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 import secrets as random_source
-from collections.abc import Collection, Mapping, Sequence
+from collections import namedtuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,6 +27,7 @@ from sterna.pipelines.cdc.database import (
     collect_unfit,
     exclude_duplicates,
     literal_pattern,
+    require_fit,
 )
 from sterna.pipelines.cdc.journal import Segment
 from sterna.pipelines.cdc.mysql_client import SESSION_SETTINGS, Mysql, MysqlServer
@@ -55,6 +57,8 @@ SELECT t.TABLE_SCHEMA, t.TABLE_NAME, t.TABLE_TYPE, coalesce(t.ENGINE, ''),
 FROM information_schema.TABLES t
 WHERE t.TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys') AND t.TABLE_TYPE <> 'VIEW'
 ORDER BY 1, 2"""
+_TableRow = namedtuple("_TableRow", "database name kind engine key virtual unsupported comma_enums")
+"""A row of `_TABLES`; a driver's values have no types."""
 _VARIABLES = """
 SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format', 'binlog_row_image', 'server_id',
   'log_bin_compress', 'binlog_row_value_options', 'binlog_expire_logs_seconds', 'expire_logs_days', 'have_ssl')"""
@@ -105,26 +109,24 @@ class MysqlDatabase:
         _validate_variables(self._source, str(self._server.server), variables)
         self._require_privileges()
         patterns = self._source.tables
-        rows = [row for row in self._server.query(_TABLES) if _is_selected(patterns, row)]
+        rows = [row for row in map(_TableRow._make, self._server.query(_TABLES)) if _is_selected(patterns, row)]
         if not rows:
             raise UnfitSource(
                 f"{self._server.server} has none of the tables {', '.join(patterns)}, or shows none to this login",
                 hint="GRANT SELECT on them",
             )
         tables: dict[str, tuple[str, ...]] = {}
-        filtered = self.filtered_databases({row[0] for row in rows})
-        for database, table, kind, engine, key, virtual, unsupported, comma_enums in rows:
-            name = f"{database}.{table}"
+        filtered, is_mysql = self.filtered_databases({row.database for row in rows}), self._source.kind == "mysql"
+        for row in rows:
+            name = f"{row.database}.{row.name}"
             with collect_unfit(unfit, name):
-                _validate_not_filtered(name, database, filtered)
-                statement = self._create_statement(database, table)
+                statement = self._create_statement(row.database, row.name)
                 if statement is None:
                     continue  # it was dropped since its row came
-                _validate_table(name, kind, engine, key, statement)
-                _validate_columns(name, virtual, unsupported)
-                _validate_enums(name, comma_enums if self._source.kind == "mysql" else "")
+                is_filtered = row.database in filtered
+                require_fit(name, _table_faults(row, statement, is_filtered=is_filtered, is_mysql=is_mysql))
                 validate_names([column.replace("``", "`") for column in _COLUMN.findall(statement)], name)
-                tables[name] = tuple(key.split("\n"))
+                tables[name] = tuple(row.key.split("\n"))
         exclude_duplicates(tables, unfit, captured, self._source.into)
         return tables
 
@@ -412,51 +414,40 @@ def _retention_seconds(variables: Mapping[str, str]) -> float | None:
     return seconds or 86_400 * float(variables.get("expire_logs_days", "0")) or None
 
 
-def _is_selected(patterns: Sequence[str], row: Sequence[Any]) -> bool:
-    return row[2] != "SEQUENCE" and any(fnmatchcase(f"{row[0]}.{row[1]}", pattern) for pattern in patterns)
+def _is_selected(patterns: Sequence[str], row: _TableRow) -> bool:
+    return row.kind != "SEQUENCE" and any(fnmatchcase(f"{row.database}.{row.name}", pattern) for pattern in patterns)
 
 
-def _validate_not_filtered(table: str, database: str, filtered: Collection[str]) -> None:
-    if database in filtered:
-        raise UnfitSource(
-            f"the server's settings leave database {database} out of its log",
-            table=table,
-            hint="see its binlog-do-db and binlog-ignore-db, or leave the table out of `tables`",
-        )
+def _table_faults(row: _TableRow, statement: str, *, is_filtered: bool, is_mysql: bool) -> Iterator[tuple[str, str]]:
+    """Yield why a table can't be followed, each with what mends that.
 
-
-def _validate_table(table: str, kind: str, engine: str, key: str | None, statement: str) -> None:
-    if kind != "BASE TABLE":
-        raise UnfitSource(f"a table that is {kind.lower()} isn't read", table=table, hint="leave it out of `tables`")
-    if engine != "InnoDB":
-        raise UnfitSource(f"a table of engine {engine} has no transactions", table=table, hint="ENGINE = InnoDB")
-    if not key:
-        raise UnfitSource("a table without a primary key can't be followed", table=table, hint="give it one")
+    Args:
+        statement: the one that makes it.
+        is_filtered: the server's settings leave its database out of the log.
+    """
+    if is_filtered:
+        hint = "see its binlog-do-db and binlog-ignore-db, or leave the table out of `tables`"
+        yield f"the server's settings leave database {row.database} out of its log", hint
+    if row.kind != "BASE TABLE":
+        yield f"a table that is {row.kind.lower()} isn't read", "leave it out of `tables`"
+    if row.engine != "InnoDB":
+        yield f"a table of engine {row.engine} has no transactions", "ENGINE = InnoDB"
+    if not row.key:
+        yield "a table without a primary key can't be followed", "give it one"
     if _CASCADES.search(statement):
-        raise UnfitSource(
-            "a foreign key changes its rows when others change (CASCADE, SET NULL), and the log lacks those changes",
-            table=table,
-            hint="make the key ON DELETE RESTRICT, or leave the table out of `tables`",
-        )
-
-
-def _validate_columns(table: str, virtual: str | None, unsupported: str | None) -> None:
-    if virtual:
-        name = virtual.split("\n")[0]
-        raise UnfitSource(f"the log lacks its virtual column {name}", table=table, hint="make it STORED")
-    if unsupported:
-        name, _, kind = unsupported.split("\n")[0].rpartition(" ")
-        raise UnfitSource(f"column {name} is of type {kind}, which isn't read", table=table, hint="leave the table out")
-
-
-def _validate_enums(table: str, enums: str | None) -> None:
-    if enums:
-        name = enums.partition("\n")[0]
-        raise UnfitSource(
-            f"column {name} is an enum with a comma in a value, which the engine represents otherwise in changes",
-            table=table,
-            hint="leave the table out",
-        )
+        changes = "a foreign key changes its rows when others change (CASCADE, SET NULL)"
+        hint = "make the key ON DELETE RESTRICT, or leave the table out of `tables`"
+        yield f"{changes}, and the log lacks those changes", hint
+    if row.virtual:
+        column = row.virtual.partition("\n")[0]
+        yield f"the log lacks its virtual column {column}", "make it STORED"
+    if row.unsupported:
+        column, _, kind = row.unsupported.partition("\n")[0].rpartition(" ")
+        yield f"column {column} is of type {kind}, which isn't read", "leave the table out"
+    if row.comma_enums and is_mysql:
+        column = row.comma_enums.partition("\n")[0]
+        reason = f"column {column} is an enum with a comma in a value, which the engine represents otherwise in changes"
+        yield reason, "leave the table out"
 
 
 def _log_number(name: str) -> int:

@@ -7,6 +7,7 @@ changes by it, too. The engine creates the slot, with the snapshot that the init
 from __future__ import annotations
 
 import time
+from collections import namedtuple
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from sterna.pipelines.cdc.database import (
     collect_unfit,
     exclude_duplicates,
     literal_pattern,
+    require_fit,
 )
 from sterna.pipelines.cdc.journal import Segment
 from sterna.pipelines.cdc.postgres_converter import settings
@@ -105,6 +107,12 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
   AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s))
 ORDER BY 1, 2""".replace("{within}", _WITHIN)
+_TableRow = namedtuple(
+    "_TableRow",
+    "schema name kind identity key arrays generated deferrable inherited constraint indexes definition types now "
+    "unlogged owned delimited columns file words published filtered readable amounts places",
+)
+"""A row of `_TABLES`."""
 _SERVER: LiteralString = """
 SELECT current_setting('wal_level'), current_setting('max_wal_senders')::int > 0,
   current_setting('max_replication_slots')::int > (SELECT count(*) FROM pg_replication_slots WHERE slot_name !~ %s),
@@ -124,6 +132,7 @@ _DEFAULTS: LiteralString = """
 SELECT t.oid::bigint, a.attname::text FROM to_regclass(%s) AS t (oid) LEFT JOIN pg_attribute a ON a.attrelid = t.oid
 AND a.attname = ANY(%s) AND NOT a.attisdropped
 AND (a.atthasdef OR a.atthasmissing OR a.attidentity <> '' OR a.attgenerated <> '')"""
+_LEAVE_OUT = "leave it out of `tables`"
 _TABLE_GONE = "the table was dropped, or renamed, in the source"
 _PUBLICATION_ALTERED = "its publication was altered: changes of it may be missing"
 _SLOT_RELEASE_SECONDS = 20  # seconds
@@ -174,25 +183,22 @@ class PostgresDatabase:
             UnfitSource: the server, or one of them, can't be followed.
             DatabaseUnreachable, DatabaseRefused, CredentialError: as the pool.
         """
-        with self._pool.connection() as connection:
-            server = connection.execute(_SERVER, [slot_name_pattern(self._source.name)]).fetchone()
-            _validate_server(str(self._pool.database), self._source.credential_id, server)
-            rows = connection.execute(_TABLES, {"names": None, "own": slot_name_pattern(self._source.name)}).fetchall()
-        selected = [
-            row for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", pattern) for pattern in self._source.tables)
-        ]
+        (server,) = self._pool.fetch(_SERVER, [slot_name_pattern(self._source.name)])
+        _validate_server(str(self._pool.database), self._source.credential_id, server)
+        tables = {}
+        selected = {
+            name: row
+            for name, row in self._read_tables(None).items()
+            if any(fnmatchcase(name, pattern) for pattern in self._source.tables)
+        }
         if not selected:
             raise UnfitSource(f"{self._pool.database} has none of the tables {', '.join(self._source.tables)}")
-        tables = {}
-        for row in selected:
-            name = f"{row[0]}.{row[1]}"
+        for name, row in selected.items():
             with collect_unfit(unfit, name):
-                _validate_row(row)
-                _validate_publishable(name, unlogged=row[14], owned=row[15])
-                _validate_readable(name, filtered=row[21], readable=row[22])
-                _validate_delimiters(name, row[16])
-                validate_names(list(row[17]), name)
-                tables[name] = tuple(row[4])
+                _validate_row(name, row)
+                require_fit(name, _access_faults(name, row))
+                validate_names(list(row.columns), name)
+                tables[name] = tuple(row.key)
         exclude_duplicates(tables, unfit, captured, self._source.into)
         return tables
 
@@ -260,18 +266,14 @@ class PostgresDatabase:
         Raises:
             NeedsResync: a table is gone, or its row identity has changed or may have.
         """
-        with self._pool.connection() as connection:
-            parameters = {"names": list(tables), "own": slot_name_pattern(self._source.name)}
-            rows = {f"{row[0]}.{row[1]}": row for row in connection.execute(_TABLES, parameters)}
-        identities = {}
+        rows, identities = self._read_tables(list(tables)), {}
         for name, key in tables.items():
             if name not in rows:
                 raise NeedsResync(_TABLE_GONE, table=name, hint=self._resync)
-            _validate_row(rows[name])
-            identity = _identity(rows[name], previous.get(name))
-            if reason := _identity_change(
-                identity, previous.get(name), key, rows[name][4], uncertain_deletes.get(name)
-            ):
+            row, old_identity = rows[name], previous.get(name)
+            _validate_row(name, row)
+            identity = _identity(row, old_identity)
+            if reason := _identity_change(identity, old_identity, key, row.key, uncertain_deletes.get(name)):
                 raise NeedsResync(reason, table=name, hint=self._resync)
             identities[name] = identity
         return identities
@@ -284,11 +286,21 @@ class PostgresDatabase:
         """
         with self._pool.connection() as connection:
             is_published = publish_table(connection, self.slot_name(capture_id), table, _quote_table(table))
-            parameters = {"names": [table], "own": f"^{self.slot_name(capture_id)}$"}
-            rows = connection.execute(_TABLES, parameters).fetchall()
-        if any(_is_publication_altered(row[20], {}) for row in rows):
+        rows = self._read_tables([table], f"^{self.slot_name(capture_id)}$")
+        if any(_is_publication_altered(row.published, {}) for row in rows.values()):
             raise NeedsResync(_PUBLICATION_ALTERED, table=table, hint=self._resync)
         return is_published
+
+    def _read_tables(self, names: Sequence[str] | None, own: str = "") -> dict[str, _TableRow]:
+        """Return tables as the server has them now, by `schema.table`.
+
+        Args:
+            names: of which ones; None: all.
+            own: the pattern of publications to report; "": those of all captures of the source.
+        """
+        parameters = {"names": names, "own": own or slot_name_pattern(self._source.name)}
+        rows = map(_TableRow._make, self._pool.fetch(_TABLES, parameters))
+        return {f"{row.schema}.{row.name}": row for row in rows}
 
     @contextmanager
     def read_table(self, capture_id: int, table: str) -> Iterator[SnapshotRows]:
@@ -411,14 +423,12 @@ _FIXED_PROPERTIES: Mapping[str, str] = {
 }
 
 
-def _validate_row(row: Sequence[Any]) -> None:
-    schema, table, kind, identity, key, arrays, generated, deferrable, inherited, *_, amounts, places = row
-    _validate_table(f"{schema}.{table}", kind, identity, key, arrays)
-    _validate_changes_reported(f"{schema}.{table}", identity, generated, deferrable=deferrable, inherited=inherited)
-    validate_money(f"{schema}.{table}", amounts, places)
+def _validate_row(table: str, row: _TableRow) -> None:
+    require_fit(table, _structure_faults(table, row))
+    validate_money(table, row.amounts, row.places)
 
 
-def _identity(row: Sequence[Any], previous: Mapping[str, Any] | None) -> dict[str, Any]:
+def _identity(row: _TableRow, previous: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the row identity of a table.
 
     Besides the replica identity these are the primary key's constraint and types, the transaction that changed each
@@ -433,25 +443,24 @@ def _identity(row: Sequence[Any], previous: Mapping[str, Any] | None) -> dict[st
     Of each publication that has the table it is which transaction changed that last, which one added the table, which
     one added any table last, and whether all changes come.
     """
-    (identity, arrays), (constraint, indexes, definition, types, now) = (row[3], row[5]), row[9:14]
-    changed, old_columns = now, (previous or {}).get("columns", {})
-    with_default = {name for name, column in row[17].items() if old_columns and name not in old_columns and column[5]}
-    if previous is not None and (previous["constraint"], previous["definition"]) == (constraint, definition):
+    changed, columns, old_columns = row.now, row.columns, (previous or {}).get("columns", {})
+    with_default = {name for name, column in columns.items() if old_columns and name not in old_columns and column[5]}
+    if previous is not None and (previous["constraint"], previous["definition"]) == (row.constraint, row.definition):
         changed = previous["changed"]
     return {
-        "identity": identity,
-        "arrays": bool(arrays),
-        "constraint": constraint,
-        "types": types,
-        "indexes": indexes,
-        "definition": definition,
+        "identity": row.identity,
+        "arrays": bool(row.arrays),
+        "constraint": row.constraint,
+        "types": row.types,
+        "indexes": row.indexes,
+        "definition": row.definition,
         "changed": changed,
-        "columns": {**old_columns, **row[17]},
-        "gone": sorted(old_columns.keys() - row[17].keys()),
+        "columns": {**old_columns, **columns},
+        "gone": sorted(old_columns.keys() - columns.keys()),
         "filled": sorted(with_default | set((previous or {}).get("filled", ()))),
-        "file": row[18],
-        "words": row[19],
-        "published": row[20],
+        "file": row.file,
+        "words": row.words,
+        "published": row.published,
     }
 
 
@@ -558,53 +567,46 @@ def _uncertain_delete(identity: Mapping[str, Any], first_delete: int | None) -> 
     return ""
 
 
-def _validate_table(table: str, kind: str, identity: str, key: Sequence[str], arrays: Sequence[str]) -> None:
-    if kind == "p":
-        raise UnfitSource("a partitioned table isn't read yet", table=table, hint="leave it out of `tables`")
-    if not key:
-        raise UnfitSource("a table without a primary key can't be followed", table=table, hint="give it one")
-    if identity not in ("d", "f"):
-        raise UnfitSource(
-            "its replica identity is neither the primary key nor the row",
-            table=table,
-            hint=f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT; where it was followed, also sterna cdc resync",
-        )
-    if arrays and identity != "f":
+def _structure_faults(table: str, row: _TableRow) -> Iterator[tuple[str, str]]:
+    """Yield why a table's changes can't be followed, each with what mends that."""
+    full = f"ALTER TABLE {table} REPLICA IDENTITY FULL"
+    if row.kind == "p":
+        yield "a partitioned table isn't read yet", _LEAVE_OUT
+    if not row.key:
+        yield "a table without a primary key can't be followed", "give it one"
+    if row.identity not in ("d", "f"):
+        reason = "its replica identity is neither the primary key nor the row"
+        yield reason, f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT; where it was followed, also sterna cdc resync"
+    if row.arrays and row.identity != "f":
         # A long array that was not changed comes as another one, or not at all; and so do long bits.
-        raise UnfitSource(
-            f"it has an array or bits, {arrays[0]}, whose unchanged values are missing in changes",
-            table=table,
-            hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL; where it was followed, also sterna cdc resync",
-        )
-
-
-def _validate_changes_reported(
-    table: str, identity: str, generated: Sequence[str], *, deferrable: bool, inherited: bool
-) -> None:
-    if deferrable and identity != "f":
+        reason = f"it has an array or bits, {row.arrays[0]}, whose unchanged values are missing in changes"
+        yield reason, f"{full}; where it was followed, also sterna cdc resync"
+    if row.deferrable and row.identity != "f":
         # Published, each of its updates and deletes would fail at the source.
-        raise UnfitSource(
-            "its primary key is deferrable, which identifies no row",
-            table=table,
-            hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL",
-        )
-    if generated:
-        raise UnfitSource(
-            f"it has a generated column, {generated[0]}, whose values no change carries",
-            table=table,
-            hint="leave it out of `tables`",
-        )
-    if inherited:  # rows of a child are read with the parent's, and change as the child's
-        raise UnfitSource("it inherits from a table, or is inherited", table=table, hint="leave it out of `tables`")
+        yield "its primary key is deferrable, which identifies no row", full
+    if row.generated:
+        yield f"it has a generated column, {row.generated[0]}, whose values no change carries", _LEAVE_OUT
+    if row.inherited:  # rows of a child are read with the parent's, and change as the child's
+        yield "it inherits from a table, or is inherited", _LEAVE_OUT
 
 
-def _validate_delimiters(table: str, columns: Sequence[str]) -> None:
-    if columns:
-        raise UnfitSource(
-            f"the column {columns[0]} is an array whose text has another separator than a comma, as those of PostGIS",
-            table=table,
-            hint="leave the table out of `tables`, or keep the column as text",
-        )
+def _access_faults(table: str, row: _TableRow) -> Iterator[tuple[str, str]]:
+    """Yield why the login can't read all of a table and of its changes, each with what mends that."""
+    if row.unlogged:
+        yield "an unlogged table has no changes in the log", f"ALTER TABLE {table} SET LOGGED, or {_LEAVE_OUT}"
+    if not row.owned:
+        reason = "the login isn't its owner, and only an owner publishes a table"
+        yield reason, f"GRANT the owner's role to the login, or ALTER TABLE {table} OWNER TO it"
+    if not row.readable:
+        hint = f"GRANT SELECT ON {table} TO the login, and USAGE on its schema"
+        yield "the login may not read all of its columns", hint
+    if row.filtered:  # the initial rows would be a part of them, and the log has changes of all
+        hint = f"ALTER ROLE the login BYPASSRLS, or ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY"
+        yield "row level security hides rows of it from the login", hint
+    if row.delimited:
+        column = row.delimited[0]
+        reason = f"the column {column} is an array whose text has another separator than a comma, as those of PostGIS"
+        yield reason, "leave the table out of `tables`, or keep the column as text"
 
 
 def validate_money(table: str, columns: Sequence[str], decimals: int) -> None:
@@ -623,11 +625,11 @@ def validate_money(table: str, columns: Sequence[str], decimals: int) -> None:
         )
 
 
-def _validate_server(database: str, login: str, settings: Sequence[Any] | None) -> None:
+def _validate_server(database: str, login: str, settings: Sequence[Any]) -> None:
     """Validate that a server can decode changes, has a slot left, and permits the login to begin."""
-    if settings is None or settings[0] != "logical":
-        raise UnfitSource(f"{database} has wal_level {settings and settings[0]}, and needs logical")
-    _, has_senders, has_slot, can_replicate, can_create = settings
+    wal_level, has_senders, has_slot, can_replicate, can_create = settings
+    if wal_level != "logical":
+        raise UnfitSource(f"{database} has wal_level {wal_level}, and needs logical")
     if not (has_senders and has_slot):
         name = "max_replication_slots" if has_senders else "max_wal_senders"
         raise UnfitSource(
@@ -643,36 +645,6 @@ def _validate_server(database: str, login: str, settings: Sequence[Any] | None) 
         raise UnfitSource(
             f"the login of credential {login!r} may not make a publication in {database}",
             hint="GRANT CREATE ON DATABASE it TO the login",
-        )
-
-
-def _validate_readable(table: str, *, filtered: bool, readable: bool) -> None:
-    if not readable:
-        raise UnfitSource(
-            "the login may not read all of its columns",
-            table=table,
-            hint=f"GRANT SELECT ON {table} TO the login, and USAGE on its schema",
-        )
-    if filtered:  # the initial rows would be a part of them, and the log has changes of all
-        raise UnfitSource(
-            "row level security hides rows of it from the login",
-            table=table,
-            hint=f"ALTER ROLE the login BYPASSRLS, or ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY",
-        )
-
-
-def _validate_publishable(table: str, *, unlogged: bool, owned: bool) -> None:
-    if unlogged:
-        raise UnfitSource(
-            "an unlogged table has no changes in the log",
-            table=table,
-            hint=f"ALTER TABLE {table} SET LOGGED, or leave it out of `tables`",
-        )
-    if not owned:
-        raise UnfitSource(
-            "the login isn't its owner, and only an owner publishes a table",
-            table=table,
-            hint=f"GRANT the owner's role to the login, or ALTER TABLE {table} OWNER TO it",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sterna.config.sections.features import Entity, Features, FeatureView
@@ -18,7 +18,7 @@ from sterna.pipelines.features.source_schema import resolve_columns
 from sterna.pipelines.features.store import FeatureStore, FillRun
 from sterna.replication.replica.feature_position import write_feature_view_position
 from sterna.replication.replica.region import RegionContext
-from sterna.spark.changelog_scan import list_snapshots, lookup_columns, read_snapshot
+from sterna.spark.changelog_scan import StagedChanges, list_snapshots, lookup_columns, read_snapshot
 from sterna.spark.start import spark_errors, summarize_error
 
 if TYPE_CHECKING:
@@ -81,6 +81,16 @@ class LoadedView:
     keys: tuple[Column, ...]
     columns: tuple[Column, ...]
     digest: str
+    spark: SparkSession = field(repr=False)
+
+    @property
+    def frames(self) -> Frames:
+        """Its rows, of what was planned."""
+        return Frames(self.spark, self.view, self.keys, self.columns)
+
+    def plan(self, start: int | None, end: int) -> StagedChanges:
+        """Plan what must be read of the rows between two snapshots; None: all rows of the second one."""
+        return plan_changes(self.spark, self.jvm_table, self.view.table, start, end)
 
 
 def materialize_view(
@@ -122,17 +132,15 @@ def materialize_view(
     if not reason and state.snapshot == target[0] and state.pending is None:
         return Materialization(view.name, "same", snapshot=target[0])
     with translate_spark_errors(context, view):
-        outcome = _fill(spark, store, loaded_view, state, reason)
+        outcome = _fill(store, loaded_view, state, reason)
     write_feature_view_position(context, view.name, view.table, target[0])
     return outcome
 
 
-def _fill(
-    spark: SparkSession, store: FeatureStore, loaded_view: LoadedView, state: State, reason: str
-) -> Materialization:
+def _fill(store: FeatureStore, loaded_view: LoadedView, state: State, reason: str) -> Materialization:
     if not reason:
         try:
-            return _apply_changes(spark, store, loaded_view, state)
+            return _apply_changes(store, loaded_view, state)
         except (Gap, NotAnAncestor) as error:
             reason = error.message
         except spark_errors() as error:
@@ -140,7 +148,7 @@ def _fill(
                 raise
             reason = f"a run stopped at snapshot {state.pending}, in which several rows had the same key"
         state = store.state(loaded_view.view.name)
-    return _reload(spark, store, loaded_view, state, reason)
+    return _reload(store, loaded_view, state, reason)
 
 
 def load_view(context: RegionContext, spark: SparkSession, features: Features, view: FeatureView) -> LoadedView | None:
@@ -163,7 +171,7 @@ def load_view(context: RegionContext, spark: SparkSession, features: Features, v
         view, entity, {name: column for name, column in zip(names, columns, strict=True) if column}
     )
     digest = rows_digest(view, entity, view_columns.columns, view_columns.keys, uuid)
-    return LoadedView(view, entity, jvm_table, tuple(lineage), view_columns.keys, view_columns.columns, digest)
+    return LoadedView(view, entity, jvm_table, tuple(lineage), view_columns.keys, view_columns.columns, digest, spark)
 
 
 def full_reload_reason(loaded_view: LoadedView, state: State, store: FeatureStore) -> str:
@@ -179,7 +187,7 @@ def full_reload_reason(loaded_view: LoadedView, state: State, store: FeatureStor
     return ""
 
 
-def _apply_changes(spark: SparkSession, store: FeatureStore, loaded_view: LoadedView, state: State) -> Materialization:
+def _apply_changes(store: FeatureStore, loaded_view: LoadedView, state: State) -> Materialization:
     """Go on from the state's snapshot. Where a run died on its way to another one, finish its way first.
 
     What that run wrote may have been rolled back since, which no change would show.
@@ -190,19 +198,16 @@ def _apply_changes(spark: SparkSession, store: FeatureStore, loaded_view: Loaded
         raise Gap(f"snapshot {state.pending}, at which a run died, is not kept", table=loaded_view.view.table)
     rows = gone = 0
     for step in steps:
-        frames = Frames(spark, loaded_view.view, loaded_view.keys, loaded_view.columns)
-        planned = plan_changes(spark, loaded_view.jvm_table, loaded_view.view.table, state.snapshot, step)
+        frames, planned = loaded_view.frames, loaded_view.plan(state.snapshot, step)
         run = store.begin(
             loaded_view.view.name, state, (step, times[step]), loaded_view.digest, loaded_view.columns, full=False
         )
         if loaded_view.view.serve == "cache":
             changed_rows = frames.changed_ids(planned)
         elif loaded_view.view.unique:
-            changed_rows = frames.changed_rows(planned, read_snapshot(spark, loaded_view.jvm_table, step))
+            changed_rows = frames.changed_rows(planned, read_snapshot(loaded_view.spark, loaded_view.jvm_table, step))
         else:
-            changed_rows = frames.newest_rows(
-                planned, plan_changes(spark, loaded_view.jvm_table, loaded_view.view.table, None, step)
-            )
+            changed_rows = frames.newest_rows(planned, loaded_view.plan(None, step))
         wrote, deleted = _write_rows(store, run, changed_rows)
         rows, gone = rows + wrote, gone + deleted
         store.finish(run, state.complete_server if state.complete_server == store.server_id() else "")
@@ -210,15 +215,12 @@ def _apply_changes(spark: SparkSession, store: FeatureStore, loaded_view: Loaded
     return Materialization(loaded_view.view.name, "changes", snapshot=target, rows=rows, gone=gone)
 
 
-def _reload(
-    spark: SparkSession, store: FeatureStore, loaded_view: LoadedView, state: State, reason: str
-) -> Materialization:
+def _reload(store: FeatureStore, loaded_view: LoadedView, state: State, reason: str) -> Materialization:
     view, target = loaded_view.view, loaded_view.lineage[0]
     run = store.begin(view.name, state, target, loaded_view.digest, loaded_view.columns, full=True)
     rows = 0
     if view.serve == "complete":
-        planned = plan_changes(spark, loaded_view.jvm_table, view.table, None, target[0])
-        rows, _ = _write_rows(store, run, Frames(spark, view, loaded_view.keys, loaded_view.columns).all_rows(planned))
+        rows, _ = _write_rows(store, run, loaded_view.frames.all_rows(loaded_view.plan(None, target[0])))
     gone = store.delete_older_generations(view.name, run.generation)
     store.finish(run, run.server_id if run.server_id == store.server_id() else "")
     return Materialization(view.name, "full", reason, target[0], rows, gone)

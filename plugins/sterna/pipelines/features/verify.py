@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from sterna.config.sections.features import Features, FeatureView
 from sterna.errors import FeaturesMoved, Gap
-from sterna.pipelines.changes.between import plan_changes
-from sterna.pipelines.features.changed_rows import SEPARATOR, Frames
+from sterna.pipelines.features.changed_rows import SEPARATOR
 from sterna.pipelines.features.codec import row_bytes
 from sterna.pipelines.features.materialize import LoadedView, load_view, translate_spark_errors
 from sterna.pipelines.features.model import State, Value, split_id
@@ -86,7 +85,7 @@ def verify_view(
     if state.snapshot not in dict(loaded_view.lineage):
         raise Gap(f"snapshot {state.snapshot}, for which the store stands, is not kept", table=view.table)
     with translate_spark_errors(context, view):
-        verification = _compare(spark, store, loaded_view, state, sample)
+        verification = _compare(store, loaded_view, state, sample)
     if store.state(view.name) != state:
         raise FeaturesMoved(f"view {view.name} was filled while it was compared", hint="compare it again")
     return verification
@@ -102,12 +101,9 @@ def _problem(loaded_view: LoadedView | None, state: State) -> str:
     return "the store holds rows of other columns or of another table"
 
 
-def _compare(
-    spark: SparkSession, store: FeatureStore, loaded_view: LoadedView, state: State, sample: int
-) -> Verification:
+def _compare(store: FeatureStore, loaded_view: LoadedView, state: State, sample: int) -> Verification:
     view = loaded_view.view
-    planned = plan_changes(spark, loaded_view.jvm_table, view.table, None, state.snapshot or 0)
-    rows = Frames(spark, view, loaded_view.keys, loaded_view.columns).all_rows(planned, sample)
+    rows = loaded_view.frames.all_rows(loaded_view.plan(None, state.snapshot or 0), sample)
     replica_ids: set[str] = set()
     compared, missing, different = 0, [], []
     while batch := list(islice(rows, _BATCH_ROWS)):

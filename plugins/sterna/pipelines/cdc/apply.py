@@ -151,45 +151,27 @@ def merge_sql(
         delete_unmatched: rows that the step doesn't name are gone at the source.
     """
     condition = " AND ".join(f"t.{quote_backtick(column)} <=> s.{quote_backtick(column)}" for column in key)
-    updates = [
-        f"t.{quote_backtick(name)} = CASE WHEN s.{quote_backtick(_PRESENT_PREFIX + name)} THEN "
-        f"s.{quote_backtick(name)} ELSE t.{quote_backtick(name)} END"
-        for name in names
-    ]
-    deleted_flag = f"t.{quote_backtick(DELETED)} = "
-    assignments = ", ".join(
-        [
-            *updates,
-            f"t.{quote_backtick(UPDATED)} = s.{COMMITTED}",
-            *([f"{deleted_flag}false"] if soft_deletes else []),
-        ]
-    )
-    columns = [*key, *names]
-    insert_columns = ", ".join(
-        [
-            *map(quote_backtick, columns),
-            quote_backtick(UPDATED),
-            *([quote_backtick(DELETED)] if soft_deletes else []),
-        ]
-    )
-    values = ", ".join(
-        [*(f"s.{quote_backtick(name)}" for name in columns), f"s.{COMMITTED}", *(["false"] if soft_deletes else [])]
-    )
-    delete_action = (
-        f"UPDATE SET {deleted_flag}true, t.{quote_backtick(UPDATED)} = s.{COMMITTED}" if soft_deletes else "DELETE"
-    )
-    unmatched_clause = (
-        f" WHEN NOT MATCHED BY SOURCE THEN {f'UPDATE SET {deleted_flag}true' if soft_deletes else 'DELETE'}"
-        if delete_unmatched
-        else ""
-    )
+    updated, deleted = quote_backtick(UPDATED), quote_backtick(DELETED)
+    own_values = {updated: f"s.{COMMITTED}", **({deleted: "false"} if soft_deletes else {})}
+    values = {quote_backtick(name): f"s.{quote_backtick(name)}" for name in (*key, *names)} | own_values
+    changed_values = {quote_backtick(name): _changed_value(name) for name in names} | own_values
+    assignments = ", ".join(f"t.{column} = {value}" for column, value in changed_values.items())
+    delete_action = f"UPDATE SET t.{deleted} = true, t.{updated} = s.{COMMITTED}" if soft_deletes else "DELETE"
+    unmatched_action = f"UPDATE SET t.{deleted} = true" if soft_deletes else "DELETE"
+    unmatched_clause = f" WHEN NOT MATCHED BY SOURCE THEN {unmatched_action}" if delete_unmatched else ""
     return (
         f"MERGE INTO {table} t USING {_ROWS_VIEW} s ON {condition} "  # noqa: S608 - names are quoted
         f"WHEN MATCHED AND NOT s.{_KEY_ONLY} AND s.{OPERATION} = 'd' THEN {delete_action} "
         f"WHEN MATCHED AND NOT s.{_KEY_ONLY} THEN UPDATE SET {assignments} "
-        f"WHEN NOT MATCHED AND NOT s.{_KEY_ONLY} AND s.{OPERATION} = 'u' THEN INSERT ({insert_columns}) VALUES "
-        f"({values})" + unmatched_clause
+        f"WHEN NOT MATCHED AND NOT s.{_KEY_ONLY} AND s.{OPERATION} = 'u' THEN INSERT ({', '.join(values)}) VALUES "
+        f"({', '.join(values.values())}){unmatched_clause}"
     )
+
+
+def _changed_value(name: str) -> str:
+    """Return a column's value after a change, which may not contain it."""
+    present, column = quote_backtick(_PRESENT_PREFIX + name), quote_backtick(name)
+    return f"CASE WHEN s.{present} THEN s.{column} ELSE t.{column} END"
 
 
 def latest_by_key(frame: DataFrame, key: Sequence[str], names: Sequence[str]) -> DataFrame:

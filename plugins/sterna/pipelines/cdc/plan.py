@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sterna.errors import NeedsResync, UnfitSource
 from sterna.pipelines.cdc.journal import Part, Segment, TableResync
@@ -83,13 +84,11 @@ def next_work(
         NeedsResync: segments that the table lacks are gone from the journal.
         UnfitSource: the position isn't of this source.
     """
+    hint = f"sterna cdc resync {channel.name}"
     applied_id, applied = parse_position(applied_position, channel.name)
     if applied_id > capture_id:
-        raise NeedsResync(
-            f"{table} is at capture {applied_id} of {channel.name}, and the journal has none after {capture_id}: it "
-            "was lost",
-            hint=f"sterna cdc resync {channel.name}",
-        )
+        reason = f"{table} is at capture {applied_id} of {channel.name}, and the journal has none after {capture_id}"
+        raise NeedsResync(f"{reason}: it was lost", hint=hint)
     applied_number = applied if applied_id == capture_id else 0
     start = resync.first - 1 if resync is not None else 0
     if resync is not None:
@@ -101,13 +100,11 @@ def next_work(
         resync.last if resync is not None else next((segment.number for segment in segments if segment.complete), 0)
     )
     if later and later[0].number != applied_number + 1:
-        raise NeedsResync(
-            f"segment {applied_number + 1} of capture {capture_id} is gone from the journal of {channel.name}, and "
-            f"{table} lacks it",
-            hint=f"sterna cdc resync {channel.name}",
-        )
+        missing = f"segment {applied_number + 1} of capture {capture_id}"
+        raise NeedsResync(f"{missing} is gone from the journal of {channel.name}, and {table} lacks it", hint=hint)
     if not applied_number and not complete:
         return None  # the first rows are still being read
+    build = partial(build_work, channel, table, applied_position, capture_id, complete=applied_number == start)
     initial = [segment for segment in later if segment.number <= complete]
     selected = _limit_bytes([segment for segment in (initial or later) if table in segment.tables], table)
     if initial and not selected and is_empty:  # it began without a row
@@ -121,28 +118,13 @@ def next_work(
             if has_more or is_empty
             else tuple(segment for segment in segments if start < segment.number <= complete)
         )
-        if (
-            key_segments is not None and key_segments[0].number != start + 1
-        ):  # rows of earlier segments would be deleted
-            raise NeedsResync(
-                f"segment {start + 1} of capture {capture_id} of {channel.name} is gone, and {table} needs its keys",
-                hint=f"sterna cdc resync {channel.name}",
-            )
-        return build_work(
-            channel, table, applied_position, capture_id, end, selected, key_segments, complete=applied_number == start
-        )
+        if key_segments is not None and key_segments[0].number != start + 1:  # rows of earlier ones would be deleted
+            missing = f"segment {start + 1} of capture {capture_id} of {channel.name}"
+            raise NeedsResync(f"{missing} is gone, and {table} needs its keys", hint=hint)
+        return build(end, selected, key_segments)
     if not selected and (is_empty or len(later) < (1 if is_stopped else _MAX_IDLE_SEGMENTS)):
         return None
-    return build_work(
-        channel,
-        table,
-        applied_position,
-        capture_id,
-        last_number or later[-1].number,
-        selected,
-        None,
-        complete=applied_number == start,
-    )
+    return build(last_number or later[-1].number, selected, None)
 
 
 def build_work(
@@ -170,19 +152,10 @@ def build_work(
     """
     new_position = f"{capture_id}/{end}"
     id = f"{channel}/{table}/{applied_position.replace('/', '.') or '0'}-{new_position.replace('/', '.')}"
-    return Work(
-        Step(
-            id,
-            channel,
-            new_position,
-            applied_position,
-            is_numbered=False,
-            is_snapshot_bound=True,
-            is_full_reload=complete,
-        ),
-        tuple(segments),
-        key_segments,
+    step = Step(
+        id, channel, new_position, applied_position, is_numbered=False, is_snapshot_bound=True, is_full_reload=complete
     )
+    return Work(step, tuple(segments), key_segments)
 
 
 def _limit_bytes(segments: Sequence[Segment], table: str) -> list[Segment]:

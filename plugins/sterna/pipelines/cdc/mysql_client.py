@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets as random_source
 import ssl
 import struct
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +55,7 @@ class Mysql:
         self._secrets = secrets
         self._connection: Any = None
 
-    def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Return the rows of a statement.
 
         Raises:
@@ -70,7 +69,7 @@ class Mysql:
             if self._connection is None:
                 self._connection = self._open()
             with self._connection.cursor() as cursor:
-                cursor.execute(statement, values or None)
+                cursor.execute(statement)
                 return list(cursor.fetchall())
         except (pymysql.Error, OSError, RuntimeError) as error:
             self.close()

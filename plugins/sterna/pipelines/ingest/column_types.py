@@ -21,7 +21,6 @@ Type = str | Mapping[str, Any]
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)")
 _FIXED = re.compile(r"fixed\[\s*([0-9]+)\s*\]")
 _MAX_PRECISION = 38
-_UUID_BYTES = 16
 
 
 @dataclass(frozen=True)

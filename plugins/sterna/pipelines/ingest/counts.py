@@ -68,11 +68,6 @@ class Counts:
         return self.ready + self.delayed + self.abandoned
 
     @property
-    def unacknowledged(self) -> int:
-        """Batches that an operator has to acknowledge, and none did."""
-        return self.rejected + self.dead
-
-    @property
     def unacknowledged_text(self) -> str:
         """How many these are, and the rows of those in the dead letters, as a text; "": there are none."""
         rejected = [f"{self.rejected} batches rejected"] if self.rejected else []

@@ -38,7 +38,7 @@ class PostgresQueue:
     def __init__(self, pool: PostgresPool) -> None:
         self._pool = pool
 
-    def claim(self, worker: str, lease: float, *, table: str | None = None) -> Batch | None:
+    def claim(self, worker: str, lease: float) -> Batch | None:
         """Lease the oldest batch that is closed or staged and not leased; None: there is none.
 
         Concurrent calls get different batches. One whose lease has expired may be claimed again: its former worker gets
@@ -47,18 +47,16 @@ class PostgresQueue:
         Args:
             worker: its name.
             lease: seconds.
-            table: of this table alone; None: of any.
         """
         query = f"""
             UPDATE sterna_ingest_batch SET worker = %(worker)s, attempts = attempts + 1,
                    leased_until = clock_timestamp() + %(lease)s
             WHERE id = (SELECT id FROM sterna_ingest_batch
                         WHERE state IN ('closed', 'staged') AND coalesce(leased_until, '-infinity') < clock_timestamp()
-                          AND (%(table)s::text IS NULL OR table_name = %(table)s)
                         ORDER BY closed, number LIMIT 1 FOR UPDATE SKIP LOCKED)
             RETURNING {BATCH_COLUMNS}
         """  # noqa: S608
-        rows = self._pool.fetch(query, {"worker": worker, "lease": timedelta(seconds=lease), "table": table})
+        rows = self._pool.fetch(query, {"worker": worker, "lease": timedelta(seconds=lease)})
         return parse_batch_row(rows[0]) if rows else None
 
     def renew(self, batch: str, worker: str, lease: float) -> None:

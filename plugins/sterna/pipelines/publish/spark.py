@@ -169,27 +169,25 @@ class SparkTable:
         finally:
             self.spark.conf.unset(_SESSION_ID)
 
-    def read_rows(self, loaded: LoadedTable[JavaBase], snapshot: int, *, full: bool = False) -> DataFrame:
+    def read_rows(self, loaded: LoadedTable[JavaBase], snapshot: int) -> DataFrame:
         """Return the rows that a snapshot adds (`IncrementalAppendScan`).
 
         Args:
             loaded: at the table.
             snapshot: a staged one, that appends.
-            full: the whole table as it would be with it.
         """
         from pyspark.sql import DataFrame
 
         parent = loaded.base.metadata.snapshot(snapshot).parentId()
-        is_incremental = parent is not None and not full
-        scan_options = {"start-snapshot-id": str(parent), "end-snapshot-id": str(snapshot)} if is_incremental else {}
         java = jvm(self.spark)
         with translate_java_errors(self.name):
-            if not is_incremental:
+            if parent is None:
                 frame = java.org.apache.iceberg.spark.SparkTableUtil.loadTable(
                     self.spark._jsparkSession, self._base_table(loaded.base), snapshot
                 )
                 return DataFrame(frame, self.spark)
-            options = java.org.apache.spark.sql.util.CaseInsensitiveStringMap(java_map(jvm(self.spark), scan_options))
+            ends = java_map(java, {"start-snapshot-id": str(parent), "end-snapshot-id": str(snapshot)})
+            options = java.org.apache.spark.sql.util.CaseInsensitiveStringMap(ends)
             source = java.org.apache.iceberg.spark.source.SparkTable(self._base_table(loaded.base))
             none = java.scala.Option.empty()
             relation = java.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create(

@@ -236,6 +236,17 @@ class Document(Generic[T]):
         return self.record.decode(content)
 
 
+_encode_plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def dump_json(value: Any) -> bytes:
+    """Return a value as JSON without spaces, in UTF-8; with escapes where a text has half of a surrogate pair."""
+    try:
+        return _encode_plain(value).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
 def parse_json(text: str | bytes) -> Any:
     """Return the parsed value of a JSON text.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sterna.codec import dump_json
 from sterna.errors import SternaError
 
 KAFKA_PREFIX = "ce_"
@@ -16,8 +17,6 @@ AMQP_PREFIX = "cloudEvents:"
 WEBHOOK_ID = "webhook-id"
 WEBHOOK_TIMESTAMP = "webhook-timestamp"
 WEBHOOK_SIGNATURE = "webhook-signature"
-
-_encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,7 @@ class Message:
         data = envelope.pop("data")
         envelope.pop("datacontenttype", None)
         attributes = {name: str(value).encode(errors="replace").decode() for name, value in envelope.items()}
-        try:
-            return attributes, _encode_json(data).encode()
-        except UnicodeEncodeError:
-            return attributes, json.dumps(data, separators=(",", ":")).encode()
+        return attributes, dump_json(data)
 
 
 @dataclass(frozen=True)
@@ -74,8 +70,6 @@ class Sender(Protocol):
             The outcome. Its error is `ReceiverUnreachable`: a retry may succeed; `EventRefused`: one of the remaining
             messages will never be accepted; `OutletDisabled`: the receiver wants no more events.
         """
-        ...
 
     def close(self) -> None:
         """Close the connection."""
-        ...

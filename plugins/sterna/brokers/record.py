@@ -44,36 +44,27 @@ class MessageSource(Protocol):
 
     def id(self) -> str:
         """Return the topic's id."""
-        ...
 
     def partitions(self) -> list[int]:
         """Return the topic's partitions."""
-        ...
 
     def offset_range(self, partition: int) -> tuple[int, int]:
         """Return the oldest offset of a partition, and the next one."""
-        ...
 
     def subscribe(self, on_assign: OnAssign, on_revoke: OnRevoke) -> None:
         """Join the group."""
-        ...
 
     def read(self, seconds: float) -> Iterator[ConsumerRecord | PartitionEof]:
         """Yield what arrives within some seconds."""
-        ...
 
     def seek(self, partition: int, offset: int) -> None:
         """Continue a partition at another offset."""
-        ...
 
     def set_paused(self, *, paused: bool) -> None:
         """Pause or resume reading."""
-        ...
 
     def commit_offset(self, partition: int, offset: int) -> None:
         """Commit an offset to the group, for display."""
-        ...
 
     def close(self) -> None:
         """Leave the group."""
-        ...

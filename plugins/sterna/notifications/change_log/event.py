@@ -6,7 +6,6 @@ It is a function of the commit, its parent and their properties: the same bytes 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -14,6 +13,7 @@ from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Delete, Key, Put, key_name
 from sterna.catalog.tables import content_snapshot_id
+from sterna.codec import dump_json
 from sterna.replication.replica.change_record import (
     ChangeRecord,
     TableHeld,
@@ -147,13 +147,4 @@ def _build_event(commit: Commit, change: _TableChange, index: int, number: int, 
     if change.update.current is not None:
         envelope["snapshotid"] = str(change.update.current)
     envelope["data"] = body
-    text = json.dumps(envelope, separators=(",", ":"), ensure_ascii=False)
-    # A lone surrogate in a key is no UTF-8: it is escaped, as JSON allows.
-    return Event(id, change.type, change.table, _utf8(text, envelope))
-
-
-def _utf8(text: str, envelope: Mapping[str, Any]) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(envelope, separators=(",", ":")).encode()
+    return Event(id, change.type, change.table, dump_json(envelope))

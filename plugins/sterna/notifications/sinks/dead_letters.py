@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sterna.brokers.message import Message
-from sterna.codec import RAW_JSON, TEXT, Field, MalformedRecord, Record, UnknownFields, mapping_of
+from sterna.codec import RAW_JSON, TEXT, Field, MalformedRecord, Record, UnknownFields, dump_json, mapping_of
 from sterna.config.registry.folders import DEAD_LETTERS, state_folder
 from sterna.errors import BrokenMetadata, SternaError
 from sterna.replication.replica.region import RegionContext
@@ -39,11 +39,7 @@ class DeadLetter:
 
     def message(self) -> Message:
         """Return the event as it was to be sent, byte for byte."""
-        text = json.dumps(self.event, separators=(",", ":"), ensure_ascii=False)
-        try:
-            return Message(self.id, self.table, text.encode())
-        except UnicodeEncodeError:
-            return Message(self.id, self.table, json.dumps(self.event, separators=(",", ":")).encode())
+        return Message(self.id, self.table, dump_json(self.event))
 
 
 DEAD_LETTER: Final = Record(

@@ -93,7 +93,6 @@ class Source(Protocol):
 
         What is looked up before takes no place of a reader.
         """
-        ...
 
 
 async def _run_to_end(work: Coroutine[Any, Any, SourceRows]) -> SourceRows:

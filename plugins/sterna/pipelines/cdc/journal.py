@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sterna.codec import (
     FLAG,
@@ -33,7 +33,6 @@ from sterna.codec import (
     TEXT,
     Document,
     Field,
-    MalformedRecord,
     Record,
     UnknownFields,
     mapping_of,
@@ -41,11 +40,11 @@ from sterna.codec import (
     tuple_of,
 )
 from sterna.errors import BadDrop, NeedsResync, ObjectMissing, SternaError, UnfitSource
+from sterna.pipelines.ingest.batch_file import parse_file
 from sterna.pipelines.ingest.columns import Column
 from sterna.storage.objects import Objects
 from sterna.storage.write import create, write_file
 
-T = TypeVar("T")
 _SEGMENT_NAME = re.compile(r"([0-9]{12})\.json")
 _REQUEST_NAME = re.compile(r"again-([0-9]{6})\.json")
 _CAPTURE_ID = re.compile(r"[0-9]{6}")
@@ -297,7 +296,7 @@ class Journal:
         uri = f"{self._folder}/{capture_id:06}/begin.json"
         try:
             return CaptureSpec(
-                capture_id, _parse(SPEC_FILE, "beginning of a capture", uri, self._objects.read(uri)).tables
+                capture_id, parse_file(SPEC_FILE, "beginning of a capture", self._objects.read(uri), uri).tables
             )
         except ObjectMissing:
             return None
@@ -326,7 +325,7 @@ class Journal:
         for number in sorted(candidate for candidate in self._request_numbers(capture_id) if candidate > after):
             uri = self._request_uri(capture_id, number)
             requests.append(
-                (number, _parse(RESYNC_REQUEST_FILE, "request for a table", uri, self._objects.read(uri)).table)
+                (number, parse_file(RESYNC_REQUEST_FILE, "request for a table", self._objects.read(uri), uri).table)
             )
         return requests
 
@@ -432,10 +431,8 @@ class Journal:
         """
         if not segment.layouts:
             return {}
-        record = _parse(
-            TABLE_SCHEMAS_FILE, "file of tables' schemas", segment.layouts, self._objects.read(segment.layouts)
-        )
-        return dict(record.schemas)
+        text = self._objects.read(segment.layouts)
+        return dict(parse_file(TABLE_SCHEMAS_FILE, "file of tables' schemas", text, segment.layouts).schemas)
 
     def commit_segment(self, segment: Segment) -> bool:
         """Commit a segment; return whether no other one has its number."""
@@ -463,17 +460,10 @@ class Journal:
         if isinstance(body, SternaError):
             raise body
         uri = self._segment_uri(capture_id, number)
-        segment = _parse(SEGMENT_FILE, "segment of a source", uri, body)
+        segment = parse_file(SEGMENT_FILE, "segment of a source", body, uri)
         if (segment.capture_id, segment.number) != (capture_id, number):
             raise BadDrop("this is another segment of a source", file=uri)
         return segment
 
     def _segment_uri(self, capture_id: int, number: int) -> str:
         return f"{self._segments_folder}/{capture_id:06}/{_MAX_NUMBER - number:012}.json"
-
-
-def _parse(file: Document[T], description: str, uri: str, body: bytes) -> T:
-    try:
-        return file.loads(body)
-    except MalformedRecord as error:
-        raise BadDrop(f"this is no {description}: {error}", file=uri) from None

@@ -120,7 +120,7 @@ def parse_batch(text: bytes, uri: str) -> BatchFile:
     Raises:
         BadDrop: it is none.
     """
-    file = _parse(BATCH_FILE, "batch's file", text, uri)
+    file = parse_file(Document(BATCH_FILE), "batch's file", text, uri)
     if file.id != batch_id(file.destination.table, file.destination.channel, file.number):
         raise BadDrop("this is no batch's file: its id is another batch's", file=uri)
     uploads = (
@@ -140,7 +140,7 @@ def parse_rejection(text: bytes, uri: str) -> Rejection:
     Raises:
         BadDrop: it is none.
     """
-    return _parse(REJECTION, "rejected batch's file", text, uri)
+    return parse_file(Document(REJECTION), "rejected batch's file", text, uri)
 
 
 def format_upload(upload: Upload) -> bytes:
@@ -154,11 +154,19 @@ def parse_upload(text: bytes, uri: str) -> Upload:
     Raises:
         BadDrop: it is none.
     """
-    return _parse(UPLOAD_MARKER, "upload's marker", text, uri)
+    return parse_file(Document(UPLOAD_MARKER), "upload's marker", text, uri)
 
 
-def _parse(record: Record[T], label: str, text: bytes, uri: str) -> T:
+def parse_file(document: Document[T], label: str, text: bytes, uri: str) -> T:
+    """Read a file of the inbox.
+
+    Args:
+        label: what it should be, for the error.
+
+    Raises:
+        BadDrop: it isn't.
+    """
     try:
-        return Document(record).loads(text)
+        return document.loads(text)
     except MalformedRecord as error:
         raise BadDrop(f"this is no {label}: {error}", file=uri) from None

@@ -140,28 +140,24 @@ def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
 
 def _check_topics(context: RegionContext, settings: Ingest) -> None:
     for topic in settings.topics:
-        if topic.region != context.region.name:
-            continue
-        if settings.tenant_of(topic.into) is None or settings.table_rule(topic.into, matching_pattern) is None:
-            raise UsageError(f"the topic {topic.name} is for {topic.into}, which takes no rows")
-        if refusal := _refusal(context.registry, context.region.name, topic.into):
-            raise UsageError(f"the topic {topic.name} is for {topic.into}: {refusal}")
+        if topic.region == context.region.name:
+            _check_table(context, settings, f"the topic {topic.name}", topic.into)
 
 
 def _check_listed(context: RegionContext, settings: Ingest, region_settings: IngestRegion) -> None:
     for listed_prefix in region_settings.listed:
+        label = f"the listed prefix {listed_prefix.prefix}"
         check_inbox(context.mapping, listed_prefix.prefix, "listed prefix")
         if prefixes_overlap(listed_prefix.prefix, region_settings.inbox):
-            raise UsageError(f"the listed prefix {listed_prefix.prefix} and the inbox {region_settings.inbox} overlap")
-        if (
-            settings.tenant_of(listed_prefix.table) is None
-            or settings.table_rule(listed_prefix.table, matching_pattern) is None
-        ):
-            raise UsageError(
-                f"the listed prefix {listed_prefix.prefix} is for {listed_prefix.table}, which takes no rows"
-            )
-        if refusal := _refusal(context.registry, context.region.name, listed_prefix.table):
-            raise UsageError(f"the listed prefix {listed_prefix.prefix} is for {listed_prefix.table}: {refusal}")
+            raise UsageError(f"{label} and the inbox {region_settings.inbox} overlap")
+        _check_table(context, settings, label, listed_prefix.table)
+
+
+def _check_table(context: RegionContext, settings: Ingest, label: str, table: str) -> None:
+    if settings.tenant_of(table) is None or settings.table_rule(table, matching_pattern) is None:
+        raise UsageError(f"{label} is for {table}, which takes no rows")
+    if refusal := _refusal(context.registry, context.region.name, table):
+        raise UsageError(f"{label} is for {table}: {refusal}")
 
 
 def _refusal(registry: Registry, region: str, table: str) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from sterna.brokers.record import MessageSource
-from sterna.codec import INTEGER, TEXT, Document, Field, MalformedRecord, Record, UnknownFields
+from sterna.codec import INTEGER, TEXT, Document, Field, Record, UnknownFields
 from sterna.config.sections.topics import SourceTopic
 from sterna.errors import BadDrop, MessagesGone, TopicRecreated, UsageError
+from sterna.pipelines.ingest.batch_file import parse_file
 from sterna.pipelines.ingest.counts import Counts
 from sterna.pipelines.ingest.layout import empty_range_uri, topic_uri
 from sterna.pipelines.ingest.model import TOPIC_CHANNEL_PREFIX, Destination, channel_name
@@ -18,6 +19,7 @@ from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, bl
 from sterna.storage.write import create, update
 
 _T = TypeVar("_T")
+_LABEL = "topic's file"
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class TopicPositions:
         uri = empty_range_uri(self.ingest.region_settings.inbox, self.destination(partition))
 
         def merge(existing: bytes | None) -> bytes | None:
-            recorded = None if existing is None else _parse(EMPTY_RANGE_FILE, uri, existing)
+            recorded = None if existing is None else parse_file(EMPTY_RANGE_FILE, _LABEL, existing, uri)
             is_recorded = recorded is not None and (recorded.first, recorded.end) >= (first, end)
             return None if is_recorded else EMPTY_RANGE_FILE.dumps(EmptyRange(first, end))
 
@@ -168,14 +170,7 @@ class TopicPositions:
     def _read(self, uri: str, file: Document[_T]) -> _T | None:
         if self.ingest.objects.size(uri) is None:
             return None
-        return _parse(file, uri, self.ingest.objects.read(uri))
-
-
-def _parse(file: Document[_T], uri: str, text: bytes) -> _T:
-    try:
-        return file.loads(text)
-    except MalformedRecord as error:
-        raise BadDrop(f"this is no topic's file: {error}", file=uri) from None
+        return parse_file(file, _LABEL, self.ingest.objects.read(uri), uri)
 
 
 def list_partitions(

@@ -103,16 +103,16 @@ def write_failure(
         error: of the step.
         rebuild: whether it was a rebuild.
     """
-    if applied_position == UNREAD_POSITION and not rebuild and _has_failure(context, transform):
-        return
-    now, previous = datetime.now(UTC), _previous_failure(context, transform, applied_position)
-    since = (previous.since or previous.at) if previous and previous.kind != StepUnfinished.__name__ else now
-    code = error.exit_code if isinstance(error, SternaError) else EngineError.exit_code
-    _write(
-        context,
-        transform,
-        Failure(now, applied_position, type(error).__name__, format_reason(error), code, since, rebuild),
-    )
+    since = now = datetime.now(UTC)
+    last = _last_failure(context, transform)
+    if last is not None and last.kind != StepUnfinished.__name__:
+        if last.applied_position == applied_position:
+            since = last.since or last.at
+        elif applied_position == UNREAD_POSITION and not rebuild:
+            # One with a position has more information. Where the transform has passed it, the next step deletes it.
+            return
+    kind, code = type(error).__name__, error.exit_code if isinstance(error, SternaError) else EngineError.exit_code
+    _write(context, transform, Failure(now, applied_position, kind, format_reason(error), code, since, rebuild))
 
 
 @contextmanager
@@ -121,7 +121,8 @@ def step_in_progress(context: RegionContext, transform: str, applied_position: s
 
     If a step has failed at this position before, its failure stays recorded until the transform has progressed.
     """
-    if _previous_failure(context, transform, applied_position) is not None:
+    last = _last_failure(context, transform)
+    if last is not None and last.applied_position == applied_position:
         yield
         clear_failure(context, transform, None)
         return
@@ -244,27 +245,12 @@ def format_reason(error: BaseException) -> str:
     return printable(text, _MAX_REASON_CHARS)
 
 
-def _previous_failure(context: RegionContext, transform: str, applied_position: str) -> Failure | None:
-    """Return the record of this very position; None also if it can't be read."""
+def _last_failure(context: RegionContext, transform: str) -> Failure | None:
+    """Return what is recorded, at whatever position; None also if it can't be read."""
     try:
-        failure = read_failure(context, transform, applied_position)
+        return _read(context, transform)
     except SternaError:
         return None
-    return failure if failure is not None and failure.applied_position == applied_position else None
-
-
-def _has_failure(context: RegionContext, transform: str) -> bool:
-    """Return whether a failure with a position is recorded: one without has less information.
-
-    One whose position the transform has passed is deleted by the next step that reads the position.
-    """
-    try:
-        failure = _read(context, transform)
-    except SternaError:
-        return False
-    return (
-        failure is not None and failure.applied_position != UNREAD_POSITION and failure.kind != StepUnfinished.__name__
-    )
 
 
 def _work_kind(rebuild: bool) -> str:

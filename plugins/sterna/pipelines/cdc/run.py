@@ -28,7 +28,7 @@ from sterna.pipelines.cdc.apply import CATALOG, Target, apply
 from sterna.pipelines.cdc.capture import Capture, MainTables
 from sterna.pipelines.cdc.database import LogRetention, SourceDatabase, collect_unfit
 from sterna.pipelines.cdc.journal import CaptureSpec, Segment
-from sterna.pipelines.cdc.plan import Work, channel, next_work, parse_position
+from sterna.pipelines.cdc.plan import Work, next_work
 from sterna.pipelines.cdc.sources import SourceContext
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.pipelines.ingest.step_context import open_catalog
@@ -122,7 +122,7 @@ class TableReconciler(Reconciler["TableState | None", Work, TableStep]):
         validate_own_rows(source_context, target, state)
         validate_writer(source_context, target, state)
         work = next_work(
-            channel(source_context.source.region, source_context.source.name),
+            source_context.channel,
             target.name,
             source_context.applied_position(state),
             self._spec.id,
@@ -343,16 +343,15 @@ class CaptureRunner:
 
     def _check_log_retention(self, source_context: SourceContext) -> None:
         """Record an alarm where the source retains too much log: its disk is at stake."""
-        source, database = source_context.source, source_context.database()
+        source, journal = source_context.source, source_context.journal
         try:
-            number = source_context.journal.latest_capture_id()
-            last_segment = source_context.journal.last_segment(number) if number else None
+            number = journal.latest_capture_id()
+            last_segment = journal.last_segment(number) if number else None
             if last_segment is not None and last_segment.offset is not None:
-                validate_log_retention(source, database.log_retention(last_segment))
+                with closing(source_context.database()) as database:
+                    validate_log_retention(source, database.log_retention(last_segment))
         except SternaError as error:
             self.failures.record(f"{source.name}: log", error)
-        finally:
-            database.close()
 
 
 def validate_log_retention(source: CdcSource, retention: LogRetention) -> None:
@@ -362,16 +361,11 @@ def validate_log_retention(source: CdcSource, retention: LogRetention) -> None:
         LogKept, PurgeNear: it does.
     """
     if retention.seconds_left is not None and retention.seconds_left < source.purge_alarm:
-        reason = (
-            f"the source purges log that was not read in {max(0, int(retention.seconds_left))} s, and purge_alarm is"
-        )
-        raise PurgeNear(f"{reason} {source.purge_alarm} s", hint="see PurgeNear in the run book")
+        reason = f"the source purges log that was not read in {max(0, int(retention.seconds_left))} s"
+        raise PurgeNear(f"{reason}, and purge_alarm is {source.purge_alarm} s", hint="see PurgeNear in the run book")
     if retention.retained_bytes > source.log_alarm:
-        reason = (
-            f"the source keeps {retention.retained_bytes} bytes of log for its reader, and log_alarm is "
-            f"{source.log_alarm}"
-        )
-        raise LogKept(reason, hint="see LogKept in the run book")
+        reason = f"the source keeps {retention.retained_bytes} bytes of log for its reader"
+        raise LogKept(f"{reason}, and log_alarm is {source.log_alarm}", hint="see LogKept in the run book")
 
 
 def validate_read_age(source: CdcSource, last_read_at: datetime | None) -> None:
@@ -396,7 +390,10 @@ def min_applied_segment(source_context: SourceContext, spec: CaptureSpec) -> int
     A table without a row yet lacks none.
     """
     last_segment = source_context.journal.last_segment(spec.id)
-    positions = dict(zip(spec.tables, _applied_positions(source_context, spec.tables), strict=True))
+    positions = {
+        name: source_context.applied_segment(source_context.read_table_state(source_context.target(name, key)))
+        for name, key in spec.tables.items()
+    }
     if last_segment is not None:
         positions = {
             name: position
@@ -410,12 +407,11 @@ def min_applied_segment(source_context: SourceContext, spec: CaptureSpec) -> int
     applied = min(
         (number if capture_id == spec.id else 0 for capture_id, number in positions.values() if capture_id), default=0
     )
-    applied_segment = source_context.journal.segment(spec.id, applied) if applied and unapplied else None
-    return (
-        0
-        if unapplied and (applied_segment is None or any(name in applied_segment.columns for name in unapplied))
-        else applied
-    )
+    if not unapplied:
+        return applied
+    applied_segment = source_context.journal.segment(spec.id, applied) if applied else None
+    has_rows = applied_segment is None or any(name in applied_segment.columns for name in unapplied)
+    return 0 if has_rows else applied
 
 
 def _is_applied_to_stop(last_segment: Segment, table: str, position: tuple[int, int]) -> bool:
@@ -453,9 +449,7 @@ def read_main_tables(source_context: SourceContext, tables: Mapping[str, Sequenc
     for name, key in tables.items():
         target = source_context.target(name, key)
         state = source_context.read_table_state(target)
-        latest_capture_id = max(
-            latest_capture_id, parse_position(source_context.applied_position(state), source_context.source.name)[0]
-        )
+        latest_capture_id = max(latest_capture_id, source_context.applied_segment(state)[0])
         with collect_unfit(conflicts, name):
             validate_writer(source_context, target, state)
     return MainTables(latest_capture_id, conflicts)
@@ -484,23 +478,21 @@ def validate_writer(source_context: SourceContext, target: Target, state: TableS
     Raises:
         UnfitSource: another table wrote them, or the writer is unknown.
     """
-    applied_position = source_context.applied_position(state)
-    if state is None or not applied_position:
+    if state is None or not source_context.applied_position(state):
         return
-    source_channel = channel(source_context.source.region, source_context.source.name)
-    writer = next(filter(None, (_writing_table(snapshot, source_channel) for snapshot in state.ancestors)), "")
+    writers = (_writing_table(snapshot, source_context.channel) for snapshot in state.ancestors)
+    writer = next(filter(None, writers), "")
     if not writer:
-        spec = source_context.journal.read_spec(parse_position(applied_position, source_channel.name)[0])
+        spec = source_context.journal.read_spec(source_context.applied_segment(state)[0])
         same_name = [table for table in spec.tables if _table_name(table) == _table_name(target.name)] if spec else []
         is_one_schema = len({pattern.partition(".")[0] for pattern in source_context.source.tables}) == 1
         writer = (same_name or [target.name if is_one_schema else "a table that is no longer recorded"])[0]
     if writer != target.name:
+        source_name = source_context.source.name
         raise UnfitSource(
             f"the rows of {target.key} on main are of {writer}, which has the same name in another schema",
             table=target.name,
-            hint=(
-                f"leave it out of `tables`; or drop {target.key} on main, then sterna cdc resync {source_channel.name}"
-            ),
+            hint=f"leave it out of `tables`; or drop {target.key} on main, then sterna cdc resync {source_name}",
         )
 
 
@@ -521,14 +513,6 @@ def _required_segments(segments: list[Segment], applied: int) -> list[Segment]:
     """
     complete = next((segment.number for segment in segments if segment.complete), 0)
     return segments if applied < complete else [segment for segment in segments if segment.number >= applied]
-
-
-def _applied_positions(source_context: SourceContext, tables: Mapping[str, Sequence[str]]) -> list[tuple[int, int]]:
-    positions = [
-        source_context.applied_position(source_context.read_table_state(source_context.target(*table_key)))
-        for table_key in tables.items()
-    ]
-    return [parse_position(applied_position, source_context.source.name) for applied_position in positions]
 
 
 @contextmanager

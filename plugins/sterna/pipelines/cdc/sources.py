@@ -16,10 +16,10 @@ from sterna.pipelines.cdc.apply import Target
 from sterna.pipelines.cdc.database import SourceDatabase
 from sterna.pipelines.cdc.journal import Journal
 from sterna.pipelines.cdc.mysql import MysqlDatabase
-from sterna.pipelines.cdc.plan import channel
+from sterna.pipelines.cdc.plan import channel, parse_position
 from sterna.pipelines.cdc.postgres import PostgresDatabase
 from sterna.pipelines.ingest.region import RegionIngest, open_ingest
-from sterna.pipelines.publish.model import TableState
+from sterna.pipelines.publish.model import Channel, TableState
 from sterna.pipelines.publish.table_state import read_state
 from sterna.replication.replica.region import RegionContext
 
@@ -37,6 +37,11 @@ class SourceContext:
     ingest: RegionIngest
     source: CdcSource
     journal: Journal
+
+    @property
+    def channel(self) -> Channel:
+        """The source's channel, which is the same on each of its tables."""
+        return channel(self.source.region, self.source.name)
 
     def database(self) -> SourceDatabase:
         """Connect to the source; the caller closes it."""
@@ -56,7 +61,15 @@ class SourceContext:
 
     def applied_position(self, state: TableState | None) -> str:
         """Return the source's position in a table; "": none."""
-        return state.position(channel(self.source.region, self.source.name)) if state else ""
+        return state.position(self.channel) if state else ""
+
+    def applied_segment(self, state: TableState | None) -> tuple[int, int]:
+        """Return the capture id and the segment's number of the source's position in a table; zeros for none.
+
+        Raises:
+            UnfitSource: it isn't a position of the source.
+        """
+        return parse_position(self.applied_position(state), self.source.name)
 
 
 def open_sources(context: RegionContext, services: Services, names: Sequence[str] = ()) -> list[SourceContext]:

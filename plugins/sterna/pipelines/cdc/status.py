@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 from sterna.errors import NotRead, SternaError, UnfitSource, UsageError
 from sterna.pipelines.cdc.database import LogRetention, require_named_tables
 from sterna.pipelines.cdc.journal import CaptureSpec, Segment
-from sterna.pipelines.cdc.plan import channel, parse_position
 from sterna.pipelines.cdc.run import (
     min_applied_segment,
     read_main_tables,
@@ -73,13 +73,10 @@ def check(source_context: SourceContext) -> SourceCheck:
         DatabaseUnreachable, DatabaseRefused, CredentialError: it isn't available.
     """
     require_classic(source_context.context, source_context.ingest)
-    database = source_context.database()
-    try:
+    with closing(source_context.database()) as database:
         tables = database.list_tables()
         require_named_tables(source_context.source, tables)
         database.jars()
-    finally:
-        database.close()
     targets = tuple((name, source_context.target(name, key).key, key) for name, key in tables.items())
     for name, into, key in targets:
         if refusal := source_context.ingest.refusal(into):
@@ -185,8 +182,7 @@ def _add_database(
     """
     captured = spec.tables if spec is not None else {}
     conflicts: dict[str, UnfitSource] = {}
-    database = source_context.database()
-    try:
+    with closing(source_context.database()) as database:
         available = database.list_tables(conflicts, captured)
         new_tables = {name: key for name, key in available.items() if spec is not None and name not in captured}
         conflicts |= read_main_tables(source_context, new_tables).conflicts
@@ -198,8 +194,6 @@ def _add_database(
             if unfit_captured := sorted(set(followed) & set(conflicts)):
                 raise conflicts[unfit_captured[0]]
             database.identities(followed, last_segment.identities, {})
-    finally:
-        database.close()
     return _add_left_out(status, sorted(new_tables.keys() - conflicts.keys()), conflicts, retention), retention
 
 
@@ -242,9 +236,8 @@ def _table_status(
     key: tuple[str, ...],
 ) -> ReconcilerStatus:
     source, target = source_context.source, source_context.target(name, key)
-    source_name = channel(source.region, source.name).name
-    position = source_context.applied_position(source_context.read_table_state(target))
-    applied_id, number = parse_position(position, source_name)
+    state = source_context.read_table_state(target)
+    position, (applied_id, number) = source_context.applied_position(state), source_context.applied_segment(state)
     if last_segment is not None:
         applied_id, number = required_position(last_segment, name, (applied_id, number))
     after = number if applied_id == capture_id else 0
@@ -253,7 +246,7 @@ def _table_status(
     last_reachable = stopped.last if stopped is not None else segments[-1].number if segments else 0
     behind = sum(1 for segment in segments if after < segment.number <= last_reachable and name in segment.tables)
     if stopped is not None:
-        condition = blocked_by(stopped.to_error(name, source_name, alone=source.can_reload_single_table))
+        condition = blocked_by(stopped.to_error(name, source.name, alone=source.can_reload_single_table))
     elif not position:
         condition = Condition(ConditionType.PROGRESSING, "Empty", "no row yet")
     elif behind:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sterna.pipelines.ingest.column_types import Type, arrow_type, is_list
+from sterna.pipelines.ingest.column_types import Type, arrow_type, convert_leaves, is_list
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,43 +104,23 @@ def find_invalid(values: pa.Array) -> RowErrors:
     Raises:
         pa.ArrowException: they are broken otherwise: what is inside of them can't be read.
     """
+    import pyarrow as pa
+
     # Arrow names one fault alone: with bytes for texts and the like, whatever else is wrong shows.
-    values.view(_storage_type(values.type)).validate(full=True)
+    values.view(convert_leaves(pa.field("", values.type), _storage_type).type).validate(full=True)
     errors: RowErrors = {}
     for reason, is_kind in _VALIDITY_CHECKS:
         errors |= dict.fromkeys(_mask_invalid(values, is_kind).nonzero()[0].tolist(), reason)
     return errors
 
 
-def _storage_type(kind: pa.DataType) -> pa.DataType:
+def _storage_type(field: pa.Field) -> pa.DataType:
     """Return a type with the same layout that has bytes or numbers in the place of what `_VALIDITY_CHECKS` looks at."""
     import pyarrow as pa
 
+    kind = field.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _storage_type(kind.storage_type)
-    if (leaf_type := _storage_leaf_type(kind)) is not None:
-        return leaf_type
-    if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _storage_type(kind.value_type), kind.ordered)
-    if pa.types.is_map(kind):
-        return pa.map_(
-            _storage_type(kind.key_type), kind.item_field.with_type(_storage_type(kind.item_type)), kind.keys_sorted
-        )
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_storage_type(field.type)) for field in kind])
-    if not is_list(kind):
-        return kind
-    element = kind.value_field.with_type(_storage_type(kind.value_type))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(element, kind.list_size)
-    return {
-        "list": pa.list_, "large_list": pa.large_list, "list_view": pa.list_view, "large_list_view": pa.large_list_view,
-    }[str(kind).partition("<")[0]](element)  # fmt: skip
-
-
-def _storage_leaf_type(kind: pa.DataType) -> pa.DataType | None:
-    import pyarrow as pa
-
+        return convert_leaves(field.with_type(kind.storage_type), _storage_type).type
     for text, storage_type in (
         ("string", pa.binary),
         ("large_string", pa.large_binary),
@@ -152,7 +132,7 @@ def _storage_leaf_type(kind: pa.DataType) -> pa.DataType | None:
         return pa.binary(kind.byte_width)
     if pa.types.is_time(kind) or pa.types.is_date64(kind):
         return pa.int32() if kind.bit_width == 32 else pa.int64()
-    return None
+    return kind
 
 
 def _mask_invalid(values: pa.Array, is_kind: Callable[[pa.DataType], bool]) -> np.ndarray[Any, Any]:

@@ -231,6 +231,32 @@ def is_list(source: pa.DataType) -> bool:
     )
 
 
+def convert_leaves(field: pa.Field, convert: Callable[[pa.Field], pa.DataType]) -> pa.Field:
+    """Return a field whose values are of other types, those inside of dictionaries, maps, structs and lists, too.
+
+    Args:
+        convert: returns the type for a field that is none of these.
+    """
+    import pyarrow as pa
+
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        values = convert_leaves(field.with_type(kind.value_type), convert).type
+        return field.with_type(pa.dictionary(kind.index_type, values, kind.ordered))
+    if pa.types.is_map(kind):
+        key, item = (convert_leaves(child, convert) for child in (kind.key_field, kind.item_field))
+        return field.with_type(pa.map_(key, item, kind.keys_sorted))
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([convert_leaves(child, convert) for child in kind]))
+    if not is_list(kind):
+        return field.with_type(convert(field))
+    element = convert_leaves(kind.value_field, convert)
+    if pa.types.is_fixed_size_list(kind):
+        return field.with_type(pa.list_(element, kind.list_size))
+    builders = {"large_list": pa.large_list, "list_view": pa.list_view, "large_list_view": pa.large_list_view}
+    return field.with_type(builders.get(str(kind).partition("<")[0], pa.list_)(element))
+
+
 def _nested_type(source: pa.DataType, path: str) -> Type:
     import pyarrow as pa
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sterna.pipelines.ingest.column_types import Type
+from sterna.pipelines.ingest.column_types import Type, convert_leaves
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,21 +63,10 @@ def convert_to_longs(rows: pa.Table) -> pa.Table:
     """Return rows with microseconds as whole numbers in the place of times."""
     import pyarrow as pa
 
-    return rows.cast(pa.schema([pa.field(field.name, _long_type(field.type)) for field in rows.schema]))
+    def convert(field: pa.Field) -> pa.DataType:
+        return pa.int64() if pa.types.is_time(field.type) else field.type
 
-
-def _long_type(type: pa.DataType) -> pa.DataType:
-    import pyarrow as pa
-
-    if pa.types.is_time(type):
-        return pa.int64()
-    if pa.types.is_list(type):
-        return pa.list_(_long_type(type.value_type))
-    if pa.types.is_map(type):
-        return pa.map_(_long_type(type.key_type), _long_type(type.item_type))
-    if pa.types.is_struct(type):
-        return pa.struct([pa.field(field.name, _long_type(field.type)) for field in type])
-    return type
+    return rows.cast(pa.schema([convert_leaves(field, convert) for field in rows.schema]))
 
 
 def write_times(source: Path, target: Path, ids: set[int]) -> None:
@@ -88,30 +77,20 @@ def write_times(source: Path, target: Path, ids: set[int]) -> None:
         target: the file to write.
         ids: their field ids.
     """
+    import pyarrow as pa
     from pyarrow import parquet
+
+    def convert(field: pa.Field) -> pa.DataType:
+        is_time = int((field.metadata or {}).get(_FIELD_ID, -1)) in ids
+        return pa.time64("us") if is_time else field.type
 
     with parquet.ParquetFile(source) as file:
         metadata = {name: value for name, value in (file.schema_arrow.metadata or {}).items() if name != _SCHEMA}
         schema = file.schema_arrow.with_metadata(metadata)
         for index, field in enumerate(schema):
-            schema = schema.set(index, _time_field(field, ids))
+            schema = schema.set(index, convert_leaves(field, convert))
         codec = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
         options: dict[str, Any] = {"compression": codec, "store_schema": False, "write_time_adjusted_to_utc": False}
         with parquet.ParquetWriter(target, schema, **options) as writer:
             for number in range(file.metadata.num_row_groups):
                 writer.write_table(file.read_row_group(number).cast(schema))
-
-
-def _time_field(field: pa.Field, ids: set[int]) -> pa.Field:
-    import pyarrow as pa
-
-    type = field.type
-    if int((field.metadata or {}).get(_FIELD_ID, -1)) in ids:
-        type = pa.time64("us")
-    elif pa.types.is_list(type):
-        type = pa.list_(_time_field(type.value_field, ids))
-    elif pa.types.is_map(type):
-        type = pa.map_(_time_field(type.key_field, ids), _time_field(type.item_field, ids))
-    elif pa.types.is_struct(type):
-        type = pa.struct([_time_field(inner, ids) for inner in type])
-    return field.with_type(type)

@@ -65,7 +65,7 @@ def test_a_job_gets_no_credentials(server: ForkServer, tmp_path: Path, monkeypat
         ("crash", JobFailure("died of signal 6")),
         ("killed", JobFailure("died of signal 9", is_killed=True)),
         ("memory", JobFailure("needed more memory than it may have", is_out_of_memory=True)),
-        ("sleep", JobFailure("took more than 0.5 s")),
+        ("sleep", JobFailure("took more than 0.5 s", is_late=True)),
     ],
 )
 def test_how_a_job_ended(server: ForkServer, tmp_path: Path, kind: str, failure: JobFailure) -> None:

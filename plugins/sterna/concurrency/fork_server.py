@@ -41,11 +41,13 @@ class JobFailure:
         text: for messages, behind "the process".
         is_out_of_memory: it needed more memory than it may have.
         is_killed: it was ended from outside, so that its content may be blameless.
+        is_late: it took more time than it may have.
     """
 
     text: str
     is_out_of_memory: bool = False
     is_killed: bool = False
+    is_late: bool = False
 
 
 class ForkServer:
@@ -88,7 +90,7 @@ class ForkServer:
         if code == 0:
             return None
         if code == -signal.SIGALRM:
-            return JobFailure(f"took more than {seconds:g} s")
+            return JobFailure(f"took more than {seconds:g} s", is_late=True)
         if code < 0:
             return JobFailure(f"died of signal {-code}", is_killed=-code in (signal.SIGKILL, signal.SIGTERM))
         errors = folder / _ERRORS_FILE

@@ -22,7 +22,7 @@ LIMITS = TenantLimits()
 Check = Callable[[Path, TenantLimits], int]
 
 
-def small(**limits: int) -> TenantLimits:
+def small(**limits: float) -> TenantLimits:
     return LIMITS.model_copy(update=limits)
 
 
@@ -266,7 +266,9 @@ def test_a_footer_that_takes_all_memory_ends_nothing_but_the_look_at_it(
 
 
 def test_a_footer_that_takes_too_long_is_refused_with_its_limit(sent: Callable[..., str | int]) -> None:
-    assert "more than 0 s (limits.footer_time)" in str(sent(check_parquet, footer_of(400_000), small(footer_time=0)))
+    assert "more than 0.01 s (limits.footer_time)" in str(
+        sent(check_parquet, footer_of(400_000), small(footer_time=0.01))
+    )
 
 
 @pytest.mark.slow

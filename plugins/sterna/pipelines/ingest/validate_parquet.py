@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
 
+from sterna.concurrency.fork_server import ForkServer
 from sterna.config.sections.ingest import TenantLimits
-from sterna.errors import BadDrop, DropOverLimit, EngineError, printable
+from sterna.errors import BadDrop, DropOverLimit, printable
 from sterna.pipelines.ingest.columns import arrow_columns
 
 _MAGIC = b"PAR1"
@@ -23,6 +23,8 @@ _ENCRYPTED = b"PARE"
 _MAX_INLINE_FOOTER_BYTES = 256 << 10  # a longer footer is read in a process of its own; few are
 _MIN_FILE_BYTES = 12  # magic, length of the footer, magic
 _PROCESS_SLOTS = BoundedSemaphore(2)
+_JOB_FILE, _REPORT_FILE = "job.json", "report.json"
+FORK_SERVER = ForkServer(__name__, "reads a footer", ("pyarrow.parquet",))
 
 
 def check_parquet(path: Path, limits: TenantLimits) -> int:
@@ -73,46 +75,28 @@ def check_in_subprocess(path: Path, limits: TenantLimits) -> int:
         DropOverLimit: it is more than may be sent, or reading the footer takes too much memory or time.
         EngineError: the process failed for another reason than the file.
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    environment |= {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # the others reserve more than they use
-    command = [sys.executable, "-c", _SCRIPT, str(path), limits.model_dump_json(), str(limits.footer_memory)]
-    with _PROCESS_SLOTS:
-        try:
-            process = subprocess.run(
-                command, env=environment, timeout=limits.footer_time, capture_output=True, check=False
-            )
-        except subprocess.TimeoutExpired:
-            message = f"looking at the footer takes more than {limits.footer_time} s (limits.footer_time)"
-            raise DropOverLimit(message) from None
-    if process.returncode > 0 and b"MemoryError" not in process.stderr:
-        lines = process.stderr.decode(errors="replace").strip().splitlines() or [str(process.returncode)]
-        raise EngineError(f"the process that looks at a footer failed: {printable(lines[-1], 300)}")
-    if process.returncode:
-        raise DropOverLimit(
-            f"the footer of the Parquet file can't be read with {limits.footer_memory} bytes of memory "
-            "(limits.footer_memory)"
-        )
-    response = json.loads(process.stdout)
-    if response["error"]:
-        raise (DropOverLimit if response["over"] else BadDrop)(response["error"])
-    return int(response["rows"])
+    with _PROCESS_SLOTS, tempfile.TemporaryDirectory(prefix="sterna-footer-") as name:
+        folder = Path(name)
+        (folder / _JOB_FILE).write_text(json.dumps([str(path), limits.model_dump()]))
+        failure = FORK_SERVER.run(folder, limits.footer_memory, limits.footer_time)
+        if failure is not None:
+            limit = "footer_time" if failure.is_late else "footer_memory"
+            reason = f"the process that reads it {failure.text} (limits.{limit})"
+            raise DropOverLimit(f"the footer of the Parquet file can't be read: {reason}")
+        rows, refusal, is_over_limit = json.loads((folder / _REPORT_FILE).read_text())
+    if refusal:
+        raise (DropOverLimit if is_over_limit else BadDrop)(refusal)
+    return int(rows)
 
 
-_SCRIPT = """
-import json, resource, sys
-from pathlib import Path
-import pyarrow.parquet
-from sterna.errors import BadDrop, DropOverLimit
-from sterna.pipelines.ingest.validate_parquet import check_footer
-from sterna.config.sections.ingest import TenantLimits
-memory, answer = int(sys.argv[3]), {"rows": 0, "error": "", "over": False}
-resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-try:
-    answer["rows"] = check_footer(Path(sys.argv[1]), TenantLimits.model_construct(**json.loads(sys.argv[2])))
-except (BadDrop, DropOverLimit) as error:
-    answer |= {"error": error.message, "over": isinstance(error, DropOverLimit)}
-print(json.dumps(answer))
-"""
+def main(folder: Path) -> None:
+    """Check the footer of a folder's job."""
+    path, limits = json.loads((folder / _JOB_FILE).read_text())
+    try:
+        report = check_footer(Path(path), TenantLimits.model_construct(**limits)), "", False
+    except (BadDrop, DropOverLimit) as error:
+        report = 0, error.message, isinstance(error, DropOverLimit)
+    (folder / _REPORT_FILE).write_text(json.dumps(report))
 
 
 def _footer_length(path: Path, size: int) -> int:

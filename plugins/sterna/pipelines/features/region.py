@@ -84,7 +84,7 @@ def materialize_all(
     selected = select_views(features, views, UsageError)
     with open_feature_store(context, features) as store, ExitStack() as opened:
         shared = _SharedReads(context, store, opened)
-        reconcilers = [ViewReconciler(context, features, view, store, shared, rebuild=rebuild) for view in selected]
+        reconcilers = [ViewReconciler(context, features, view, store, shared, rebuild) for view in selected]
         return Runner(reconcilers, report, stopping=stopping).run(follow_for)
 
 
@@ -119,6 +119,7 @@ class Observation:
     server_id: str
 
 
+@dataclass
 class ViewReconciler(Reconciler[Observation, Observation, Materialization]):
     """Brings one view's rows in the store to those of the replica.
 
@@ -131,20 +132,16 @@ class ViewReconciler(Reconciler[Observation, Observation, Materialization]):
         rebuild: its first step fills it as a whole.
     """
 
-    def __init__(
-        self,
-        context: RegionContext,
-        features: Features,
-        view: FeatureView,
-        store: FeatureStore,
-        shared: _SharedReads,
-        *,
-        rebuild: bool,
-    ) -> None:
-        self.name = view.name
-        self._context, self._features, self._view, self._store = context, features, view, store
-        self._shared, self._rebuild = shared, rebuild
-        self._applied: Observation | None = None
+    context: RegionContext
+    features: Features
+    view: FeatureView
+    store: FeatureStore
+    shared: _SharedReads
+    rebuild: bool
+    _applied: Observation | None = None
+
+    def __post_init__(self) -> None:
+        self.name = self.view.name
 
     def observe(self, previous: Observation | None = None) -> Observation:
         """Return the replica's head and the store's server, read once for all views of a run.
@@ -152,7 +149,7 @@ class ViewReconciler(Reconciler[Observation, Observation, Materialization]):
         Raises:
             CatalogError, FeaturesError: the region's catalog or its store doesn't answer.
         """
-        return self._shared.poll()
+        return self.shared.poll()
 
     def decide(self, state: Observation) -> Observation | Idle:
         """Return the state that is to be applied; a view that has it needs no step.
@@ -162,7 +159,7 @@ class ViewReconciler(Reconciler[Observation, Observation, Materialization]):
         """
         if state == self._applied:
             return Idle(_NOTHING_TO_DO)
-        if not self._rebuild and not needs_run(self._context, self._features, self._store, self._view, state.head):
+        if not self.rebuild and not needs_run(self.context, self.features, self.store, self.view, state.head):
             self._applied = state
             return Idle(_NOTHING_TO_DO)
         return state
@@ -174,9 +171,9 @@ class ViewReconciler(Reconciler[Observation, Observation, Materialization]):
             SternaError: as there.
         """
         materialized = materialize_view(
-            self._context, self._shared.spark(), self._store, self._features, self._view, rebuild=self._rebuild
+            self.context, self.shared.spark(), self.store, self.features, self.view, rebuild=self.rebuild
         )
-        self._rebuild, self._applied = False, work
+        self.rebuild, self._applied = False, work
         return materialized
 
     def summarize(self, result: Materialization) -> str:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from sterna.concurrency.periodic import run_periodically
@@ -25,7 +25,8 @@ BEATS_PER_LEASE: Final = 4.5
 STALL_SECONDS: Final = 900.0
 """Seconds without progress after which a worker sends no more heartbeats, beside its longest step: otherwise one that
 hangs would keep its batches for ever."""
-_DEAD_DAYS: Final = 1  # for which a worker that died is named
+DEAD_DAYS: Final = 1
+"""For which a worker that died is named."""
 _JOIN_SECONDS: Final = 5.0
 _TABLE: Final = "sterna_ingest_worker"
 
@@ -72,38 +73,6 @@ class Heartbeat:
     batches: tuple[str, ...] = ()
 
 
-def write_heartbeat(pool: PostgresPool, heartbeat: Heartbeat) -> None:
-    """Record that a worker is alive, and renew the leases that no other worker has claimed since.
-
-    Raises:
-        DatabaseUnreachable, DatabaseRefused: the tracker wasn't updated.
-    """
-    with pool.connection() as connection, connection.transaction():
-        connection.execute(
-            "INSERT INTO sterna_ingest_worker (name, host, pid) VALUES (%s, %s, %s) "
-            "ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()",
-            (heartbeat.name, heartbeat.host, heartbeat.pid),
-        )
-        connection.execute(
-            "UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() + %s "
-            "WHERE worker = %s AND id = ANY(%s) AND state IN ('closed', 'staged')",
-            (timedelta(seconds=heartbeat.lease), heartbeat.name, list(heartbeat.batches)),
-        )
-
-
-def delete_worker(pool: PostgresPool, name: str) -> None:
-    """Remove a worker that ends in order, and those that died long ago and hold no batch.
-
-    Raises:
-        DatabaseUnreachable, DatabaseRefused: the tracker wasn't updated.
-    """
-    pool.execute(
-        "DELETE FROM sterna_ingest_worker w WHERE w.name = %s OR (w.seen < clock_timestamp() - %s AND NOT EXISTS "
-        "(SELECT FROM sterna_ingest_batch b WHERE b.worker = w.name AND b.state IN ('closed', 'staged')))",
-        (name, timedelta(days=_DEAD_DAYS)),
-    )
-
-
 @contextmanager
 def heartbeating(send_heartbeat: Callable[[], object], interval: float) -> Iterator[None]:
     """Send heartbeats while the block runs, from a thread of its own; the first one before it begins.
@@ -143,7 +112,7 @@ def list_workers(pool: PostgresPool, lease: float = LEASE_SECONDS) -> Sequence[W
     """
     with pool.connection() as connection:
         # Reading creates no table: workers of an earlier sterna sent no heartbeats.
-        rows = connection.execute(query, (_DEAD_DAYS,)).fetchall() if has_table(connection, _TABLE) else []
+        rows = connection.execute(query, (DEAD_DAYS,)).fetchall() if has_table(connection, _TABLE) else []
     return [_parse_status(row, lease) for row in rows]
 
 

@@ -9,9 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 from sterna.errors import LeaseLost, TrackerContradicts
-from sterna.pipelines.ingest import heartbeat
 from sterna.pipelines.ingest.counts import UPSERT_BAD_ROWS
-from sterna.pipelines.ingest.heartbeat import Heartbeat
+from sterna.pipelines.ingest.heartbeat import DEAD_DAYS, Heartbeat
 from sterna.pipelines.ingest.model import Batch, Upload
 from sterna.pipelines.ingest.records import (
     BATCH_COLUMNS,
@@ -72,13 +71,27 @@ class PostgresQueue:
         """Let requeued batches be claimed at once: what they waited for may be fixed."""
         clear_delays(self._pool)
 
-    def send_heartbeat(self, sign: Heartbeat) -> None:
+    def send_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Record that a worker is alive, and renew the leases that no other worker has claimed since."""
-        heartbeat.write_heartbeat(self._pool, sign)
+        with self._pool.connection() as connection, connection.transaction():
+            connection.execute(
+                "INSERT INTO sterna_ingest_worker (name, host, pid) VALUES (%s, %s, %s) "
+                "ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()",
+                (heartbeat.name, heartbeat.host, heartbeat.pid),
+            )
+            connection.execute(
+                "UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() + %s "
+                "WHERE worker = %s AND id = ANY(%s) AND state IN ('closed', 'staged')",
+                (timedelta(seconds=heartbeat.lease), heartbeat.name, list(heartbeat.batches)),
+            )
 
     def deregister(self, worker: str) -> None:
-        """Remove a worker that ends in order."""
-        heartbeat.delete_worker(self._pool, worker)
+        """Remove a worker that ends in order, and those that died long ago and hold no batch."""
+        self._pool.execute(
+            "DELETE FROM sterna_ingest_worker w WHERE w.name = %s OR (w.seen < clock_timestamp() - %s AND NOT EXISTS "
+            "(SELECT FROM sterna_ingest_batch b WHERE b.worker = w.name AND b.state IN ('closed', 'staged')))",
+            (worker, timedelta(days=DEAD_DAYS)),
+        )
 
     def list_uploads(self, batch: str) -> Sequence[Upload]:
         """Return the uploads of a batch, in the order in which they were taken."""

@@ -53,6 +53,7 @@ class StepSummary:
     commit: str
 
 
+@dataclass
 class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
     """Brings a transform's target up to the source as the region's replica has it; any region may repeat a step.
 
@@ -61,19 +62,16 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
         before: called with `stage` and `publish` before each.
     """
 
-    def __init__(
-        self,
-        open_region: Callable[[], RegionContext],
-        transform: Transform,
-        sql: Callable[[], str],
-        transform_spark: TransformSpark,
-        before: Callable[[str], None] = lambda moment: None,
-    ) -> None:
-        self.name, self.interval = transform.name, float(transform.every)
-        self._open_region, self._transform, self._sql, self._spark = open_region, transform, sql, transform_spark
-        self._before = before
-        self._context: RegionContext | None = None
-        self._applied_position = UNREAD_POSITION
+    open_region: Callable[[], RegionContext]
+    transform: Transform
+    sql: Callable[[], str]
+    transform_spark: TransformSpark
+    before: Callable[[str], None] = lambda moment: None
+    _context: RegionContext | None = None
+    _applied_position: str = UNREAD_POSITION
+
+    def __post_init__(self) -> None:
+        self.name, self.interval = self.transform.name, float(self.transform.every)
 
     def observe(self, previous: Observation | None = None) -> Observation:
         """Return the transform's SQL, its source on the replica, and its target on `main`.
@@ -85,15 +83,15 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
         """
         if previous is None:  # else a failure is recorded at the position of the first plan
             self._context, self._applied_position = None, UNREAD_POSITION
-        context = self._context = self._open_region()
+        context = self._context = self.open_region()
         try:
-            sql = self._sql()
+            sql = self.sql()
         except SternaError:
             with suppress(SternaError):
-                self._applied_position = read_applied_position(context, self._transform)
+                self._applied_position = read_applied_position(context, self.transform)
             raise
-        transform_state = read_transform_state(context, self._transform)
-        self._applied_position = transform_state.applied_position(self._transform)
+        transform_state = read_transform_state(context, self.transform)
+        self._applied_position = transform_state.applied_position(self.transform)
         return Observation(context, sql, transform_state)
 
     def decide(self, state: Observation) -> Work | Idle:
@@ -103,10 +101,10 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
             Gap, NotAnAncestor: the source has expired, or was rolled back.
             Rewound, FlowStopped: the target was changed by others.
         """
-        work = next_step(state.context, self._transform, state.transform_state)
+        work = next_step(state.context, self.transform, state.transform_state)
         if isinstance(work, Idle):
             return work
-        return replace(work, step=with_sql_digest(work.step, self._transform, state.sql))
+        return replace(work, step=with_sql_digest(work.step, self.transform, state.sql))
 
     def apply(self, state: Observation, work: Work) -> StepSummary:
         """Compute the rows of a step, stage and publish them.
@@ -117,16 +115,17 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
             TableGone, NotStaged: the target can't be written to.
             CatalogError, StoreError, EngineError: a dependency isn't available.
         """
+        metadata = state.transform_state.metadata
         with (
             step_in_progress(state.context, self.name, self._applied_position),
-            self._spark.open_step(state.context, self._transform, state.transform_state.metadata) as step_context,
+            self.transform_spark.open_step(state.context, self.transform, metadata) as step_context,
         ):
-            outcome = _run_step(step_context, self._transform, state.sql, work, self._before)
+            outcome = _run_step(step_context, self.transform, state.sql, work, self.before)
         return StepSummary(self.name, work.start, work.end, outcome.snapshot, outcome.commit)
 
     def summarize(self, result: StepSummary) -> str:
         """Return how far the target is."""
-        return f"{self.name}: {self._transform.into} is at snapshot {result.end} of {self._transform.source}"
+        return f"{self.name}: {self.transform.into} is at snapshot {result.end} of {self.transform.source}"
 
     def record_idle(self, state: Observation) -> None:
         """Delete the record of a failure that is over."""

@@ -31,7 +31,7 @@ from sterna.pipelines.ingest.column_types import Type, arrow_type, format_type_t
 from sterna.pipelines.ingest.columns import Column, FieldChange
 from sterna.pipelines.ingest.fetch import require_writable
 from sterna.pipelines.ingest.json_rows import build_converter
-from sterna.pipelines.ingest.read_rows import GOOD_ROWS_FILE
+from sterna.pipelines.ingest.read_job import GOOD_ROWS_FILE
 from sterna.pipelines.ingest.strict_parsing import BadValue
 from sterna.pipelines.ingest.validate_arrow import check_arrow
 from sterna.pipelines.ingest.validate_parquet import check_parquet

@@ -22,14 +22,8 @@ from sterna.errors import EngineError
 from sterna.pipelines.ingest import read_rows
 from sterna.pipelines.ingest.columns import Column, Evolution, FieldChange
 from sterna.pipelines.ingest.fetch import FORK_SERVER, ReadLimits, read_in_subprocess
-from sterna.pipelines.ingest.read_rows import (
-    DEAD_ROWS_FILE,
-    GOOD_ROWS_FILE,
-    ReadJob,
-    ReadReport,
-    UploadFile,
-    read_uploads,
-)
+from sterna.pipelines.ingest.read_job import DEAD_ROWS_FILE, GOOD_ROWS_FILE, ReadJob, ReadReport, UploadFile
+from sterna.pipelines.ingest.read_rows import read_uploads
 
 TABLE = (Column("id", "long", True), Column("name", "string"), Column("amount", "decimal(10, 2)"))
 LONGEST = 1_000

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute
 
 from sterna.pipelines.ingest.column_types import Type, arrow_type, convert_leaves, is_list
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 _MAX_INT64 = (1 << 63) - 1
 _MICROSECONDS_PER_UNIT = {"s": 1_000_000, "ms": 1_000}
@@ -35,9 +35,6 @@ def convert_array(values: pa.Array, type: Type, path: str) -> tuple[pa.Array, Ro
     Returns:
         An array of `arrow_type(type)`, as long as the values; an invalid one is replaced by an arbitrary one.
     """
-    import pyarrow as pa
-    from pyarrow import compute
-
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if pa.types.is_run_end_encoded(values.type):
@@ -66,10 +63,6 @@ def value_sizes(values: pa.Array) -> np.ndarray[Any, Any]:
 
     Nothing is unpacked for that: a dictionary's value may be in every row.
     """
-    import numpy as np
-    import pyarrow as pa
-    from pyarrow import compute
-
     if isinstance(values, pa.ExtensionArray):
         return value_sizes(values.storage)
     kind = values.type
@@ -104,8 +97,6 @@ def find_invalid(values: pa.Array) -> RowErrors:
     Raises:
         pa.ArrowException: they are broken otherwise: what is inside of them can't be read.
     """
-    import pyarrow as pa
-
     # Arrow names one fault alone: with bytes for texts and the like, whatever else is wrong shows.
     values.view(convert_leaves(pa.field("", values.type), _storage_type).type).validate(full=True)
     errors: RowErrors = {}
@@ -116,8 +107,6 @@ def find_invalid(values: pa.Array) -> RowErrors:
 
 def _storage_type(field: pa.Field) -> pa.DataType:
     """Return a type with the same layout that has bytes or numbers in the place of what `_VALIDITY_CHECKS` looks at."""
-    import pyarrow as pa
-
     kind = field.type
     if isinstance(kind, pa.BaseExtensionType):
         return convert_leaves(field.with_type(kind.storage_type), _storage_type).type
@@ -136,10 +125,6 @@ def _storage_type(field: pa.Field) -> pa.DataType:
 
 
 def _mask_invalid(values: pa.Array, is_kind: Callable[[pa.DataType], bool]) -> np.ndarray[Any, Any]:
-    import numpy as np
-    import pyarrow as pa
-    from pyarrow import compute
-
     if isinstance(values, pa.ExtensionArray):
         return _mask_invalid(values.storage, is_kind)
     kind = values.type
@@ -159,15 +144,11 @@ def _mask_invalid(values: pa.Array, is_kind: Callable[[pa.DataType], bool]) -> n
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _type_check(name: str) -> Callable[[pa.DataType], bool]:
     def is_kind(kind: pa.DataType) -> bool:
-        import pyarrow as pa
-
         return bool(getattr(pa.types, f"is_{name}")(kind))
 
     return is_kind
@@ -184,9 +165,6 @@ _VALIDITY_CHECKS = (
 
 def _mask_invalid_leaves(values: pa.Array) -> np.ndarray[Any, Any]:
     """Return which values aren't of their type, by halves: most are."""
-    import numpy as np
-    import pyarrow as pa
-
     mask = np.zeros(len(values), np.bool_)
     ranges = [(0, len(values))]
     while ranges:
@@ -202,8 +180,6 @@ def _mask_invalid_leaves(values: pa.Array) -> np.ndarray[Any, Any]:
 
 def _view_sizes(values: pa.Array) -> np.ndarray[Any, Any]:
     """Return how long the texts of views are: the first four bytes of each view, by Arrow's columnar format."""
-    import numpy as np
-
     lengths = np.frombuffer(values.buffers()[1], "<i4")[:: _VIEW_BYTES // 4]
     lengths = lengths[values.offset : values.offset + len(values)].astype(np.int64)
     return np.asarray(lengths * np.asarray(values.is_valid()))
@@ -211,52 +187,35 @@ def _view_sizes(values: pa.Array) -> np.ndarray[Any, Any]:
 
 def _entries(values: pa.Array) -> tuple[np.ndarray[Any, Any], pa.Array, pa.Array]:
     """Return where each map of an array begins and ends in the keys and items beside."""
-    import numpy as np
-
     offsets = np.asarray(values.offsets).astype(np.int64)
     first, length = int(offsets[0]), int(offsets[-1] - offsets[0])
     return offsets - first, values.keys.slice(first, length), values.items.slice(first, length)
 
 
 def _has_length(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
     names = ("string", "large_string", "binary", "large_binary", "fixed_size_binary")
     return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
 
 
 def _numbers(values: np.ndarray[Any, Any]) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(values, pa.int64())
 
 
 def _ints(values: pa.Array) -> np.ndarray[Any, Any]:
-    import numpy as np
-    import pyarrow as pa
-    from pyarrow import compute
-
     return np.asarray(compute.fill_null(values.cast(pa.int64()), 0))
 
 
 def _sum_ranges(offsets: np.ndarray[Any, Any], inner: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    import numpy as np
-
     cumulative = np.concatenate([np.zeros(1, np.int64), np.cumsum(inner, dtype=np.int64)])
     return np.asarray(cumulative[offsets[1:]] - cumulative[offsets[:-1]])
 
 
 def _offsets(values: pa.Array) -> np.ndarray[Any, Any]:
     """Return where each list of an array begins and ends in its `list_flatten`."""
-    import numpy as np
-    from pyarrow import compute
-
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(_ints(compute.list_value_length(values)))])
 
 
 def _mask(values: pa.Array) -> pa.Array | None:
-    from pyarrow import compute
-
     return compute.is_null(values) if values.null_count else None
 
 
@@ -268,25 +227,18 @@ def _missing_value_errors(values: pa.Array, path: str, *, required: bool) -> Row
 
 def true_positions(mask: Any) -> list[int]:
     """Return where a mask is true; where it has no value it isn't."""
-    from pyarrow import compute
-
     positions: list[int] = compute.indices_nonzero(mask).to_pylist()  # most masks have none: no value becomes Python's
     return positions
 
 
 def _errors_by_parent(offsets: np.ndarray[Any, Any], inner: RowErrors) -> RowErrors:
     """Return what is wrong of lists, by what is wrong of their elements."""
-    import numpy as np
-
     positions = sorted(inner)
     owners = np.searchsorted(offsets, np.array(positions, np.int64), side="right") - 1
     return {int(owner): inner[position] for owner, position in zip(owners, positions, strict=True)}
 
 
 def _list(values: pa.Array, type: Mapping[str, Any], path: str) -> tuple[pa.Array, RowErrors]:
-    import pyarrow as pa
-    from pyarrow import compute
-
     element_path, offsets = f"{path}.element", _offsets(values)
     elements, errors = convert_array(compute.list_flatten(values), type["element"], element_path)
     errors |= _missing_value_errors(elements, element_path, required=bool(type.get("element-required")))
@@ -296,8 +248,6 @@ def _list(values: pa.Array, type: Mapping[str, Any], path: str) -> tuple[pa.Arra
 
 
 def _map(values: pa.Array, type: Mapping[str, Any], path: str) -> tuple[pa.Array, RowErrors]:
-    import pyarrow as pa
-
     offsets, keys, items = _entries(values)
     keys, errors = convert_array(keys, type["key"], f"{path}.key")
     items, value_errors = convert_array(items, type["value"], f"{path}.value")
@@ -317,8 +267,6 @@ def _find_duplicates(keys: pa.Array, offsets: np.ndarray[Any, Any]) -> list[int]
 
     Of such a map Spark takes the first value, others take the last one, and what makes a map of it fails.
     """
-    import numpy as np
-
     valid = np.flatnonzero(np.asarray(keys.is_valid()))
     owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[valid]
     codes = _codes(keys.take(_numbers(valid)))
@@ -329,9 +277,6 @@ def _find_duplicates(keys: pa.Array, offsets: np.ndarray[Any, Any]) -> list[int]
 
 def _codes(values: pa.Array) -> np.ndarray[Any, Any]:
     """Return a number for each value, the same for equal ones."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     if pa.types.is_nested(values.type):  # Arrow can't compare such values
         values = pa.array(map(repr, values.to_pylist()), pa.string())
     elif pa.types.is_floating(values.type):
@@ -340,9 +285,6 @@ def _codes(values: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _struct(values: pa.Array, type: Mapping[str, Any], path: str) -> tuple[pa.Array, RowErrors]:
-    import pyarrow as pa
-    from pyarrow import compute
-
     arrays = dict(zip((arrow_field.name for arrow_field in values.type), values.flatten(), strict=True))
     fields, errors = [], RowErrors()
     for field in type["fields"]:
@@ -361,9 +303,6 @@ def _struct(values: pa.Array, type: Mapping[str, Any], path: str) -> tuple[pa.Ar
 
 
 def _leaf(values: pa.Array, type: str, path: str) -> tuple[pa.Array, RowErrors]:
-    import pyarrow as pa
-    from pyarrow import compute
-
     if type == "uuid":
         return _uuids(values, path)
     mask, reason = _out_of_range(values)
@@ -376,9 +315,6 @@ def _leaf(values: pa.Array, type: str, path: str) -> tuple[pa.Array, RowErrors]:
 
 def _out_of_range(values: pa.Array) -> tuple[pa.Array | None, str]:
     """Return which values of a type are out of range for a column of that name's type, and why."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     kind = values.type
     if pa.types.is_uint64(kind):
         return compute.greater(values, pa.scalar(_MAX_INT64, pa.uint64())), "a number beyond 64 bits"
@@ -399,9 +335,6 @@ def _out_of_range(values: pa.Array) -> tuple[pa.Array | None, str]:
 
 
 def _uuids(values: pa.Array, path: str) -> tuple[pa.Array, RowErrors]:
-    import pyarrow as pa
-    from pyarrow import compute
-
     if pa.types.is_fixed_size_binary(values.type):
         return pa.array(_uuid_texts(values.to_pylist()), pa.string()), {}
     texts = values.cast(pa.string())

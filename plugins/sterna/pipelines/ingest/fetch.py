@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.concurrency.fork_server import ForkServer
 from sterna.errors import BadDrop, BatchRejected, EngineError, ObjectMissing
-from sterna.pipelines.ingest import read_rows
-from sterna.pipelines.ingest.arrow_rows import convert_array
 from sterna.pipelines.ingest.batch_file import BatchFile
 from sterna.pipelines.ingest.column_types import arrow_type
 from sterna.pipelines.ingest.columns import MAX_COLUMNS, Column, Evolution, FieldChange
 from sterna.pipelines.ingest.layout import DEAD_LETTERS_FOLDER, table_folder
 from sterna.pipelines.ingest.model import Batch, Upload
-from sterna.pipelines.ingest.read_rows import (
+from sterna.pipelines.ingest.read_job import (
     CURRENT_UPLOAD_FILE,
     DEAD_ROWS_FILE,
     GOOD_ROWS_FILE,
@@ -32,7 +30,6 @@ from sterna.pipelines.ingest.read_rows import (
     ReadJob,
     ReadReport,
     UploadFile,
-    dead_schema,
 )
 from sterna.storage.objects import Objects
 from sterna.storage.write import read_file, write_file
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
 _MAX_MISSING_ATTEMPTS = 3  # attempts, before an object that is missing counts as lost
 SLICE_BYTES = 256 << 20
 """Bytes of rows that are handed to Spark at once."""
-FORK_SERVER = ForkServer(read_rows.__name__, "reads uploads", ("pyarrow.compute", "pyarrow.json", "pyarrow.parquet"))
+FORK_SERVER = ForkServer("sterna.pipelines.ingest.read_rows", "reads uploads")
 
 
 @dataclass(frozen=True)
@@ -181,6 +178,8 @@ def write_dead_letters(objects: Objects, inbox: str, batch: Batch, rows: BatchRo
 def _write_empty(path: Path) -> None:
     import pyarrow.parquet as pq
 
+    from sterna.pipelines.ingest.read_rows import dead_schema
+
     pq.write_table(dead_schema().empty_table(), path, compression="zstd")
 
 
@@ -237,6 +236,8 @@ def _fetch(objects: Objects, upload: Upload, folder: Path, attempts: int) -> Upl
 def _conform(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
     """Return rows with a table's columns; nested fields may have another order there."""
     import pyarrow as pa
+
+    from sterna.pipelines.ingest.arrow_rows import convert_array
 
     rows = rows.combine_chunks()
     arrays = []

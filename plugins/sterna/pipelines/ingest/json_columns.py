@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import compute, json
 
 from sterna.pipelines.ingest.column_types import arrow_type
 from sterna.pipelines.ingest.columns import Column
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # A float would be rounded twice, row by row. For others Arrow's reading of texts differs.
 _FAST_TYPES = frozenset({"boolean", "int", "long", "double", "string"})
@@ -34,9 +33,6 @@ def read_fast(path: Path, columns: Sequence[Column], max_value_bytes: int) -> pa
         columns: a table's.
         max_value_bytes: bytes of one text.
     """
-    import pyarrow as pa
-    from pyarrow import json
-
     is_supported = all(isinstance(column.type, str) and column.type in _FAST_TYPES for column in columns)
     if not columns or not is_supported or path.stat().st_size > _MAX_FILE_BYTES:
         return None
@@ -61,8 +57,6 @@ def read_fast(path: Path, columns: Sequence[Column], max_value_bytes: int) -> pa
 
 
 def _are_exact_doubles(values: pa.ChunkedArray) -> bool:
-    from pyarrow import compute
-
     negative = compute.equal(compute.divide(1.0, values), -inf)
     # Only some whole numbers beyond are exact doubles: this one may not be what the text has.
     is_exact = compute.all(compute.less(compute.abs(values), _MAX_EXACT_DOUBLE), min_count=0).as_py()
@@ -78,8 +72,6 @@ def _count_lines(content: bytes) -> int | None:
 
 
 def _fits(rows: pa.Table, columns: Sequence[Column], max_value_bytes: int) -> bool:
-    from pyarrow import compute
-
     for column in columns:
         values = rows.column(column.name)
         if column.required and values.null_count:

@@ -11,13 +11,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute, parquet
 
 from sterna.errors import BadDrop, printable
 from sterna.pipelines.ingest.arrow_rows import convert_array, find_invalid, true_positions, value_sizes
 from sterna.pipelines.ingest.column_types import arrow_type
 from sterna.pipelines.ingest.columns import (
-    MAX_COLUMNS,
     Column,
     Evolution,
     apply_evolution,
@@ -28,81 +31,22 @@ from sterna.pipelines.ingest.columns import (
 )
 from sterna.pipelines.ingest.json_columns import read_fast
 from sterna.pipelines.ingest.json_rows import BLANK, build_converter, infer_columns, parse_line, value_bytes
+from sterna.pipelines.ingest.read_job import (
+    CURRENT_UPLOAD_FILE,
+    DEAD_ROWS_FILE,
+    GOOD_ROWS_FILE,
+    JOB_FILE,
+    REPORT_FILE,
+    WHOLE_UPLOAD,
+    ReadJob,
+    ReadReport,
+    UploadFile,
+)
 from sterna.pipelines.ingest.strict_parsing import BadValue
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-JOB_FILE, REPORT_FILE, GOOD_ROWS_FILE, DEAD_ROWS_FILE, CURRENT_UPLOAD_FILE = (
-    "job.json",
-    "report.json",
-    "good.arrow",
-    "dead.parquet",
-    "at",
-)
 _MAX_BATCH_ROWS = 20_000  # that are worked on at once
-WHOLE_UPLOAD = -1
-"""The offset in the dead letters of an upload that is refused whole."""
 _MAX_RAW_CHARACTERS = 10_000  # characters of a bad row that are kept
 _MAX_BATCH_BYTES = 256 << 20  # of rows that are worked on at once
-
-
-@dataclass(frozen=True)
-class UploadFile:
-    """An upload's content on this machine.
-
-    Args:
-        id: the upload's.
-        path: its file.
-        format: `json`, `arrow` or `parquet`.
-        rows: how many it declares.
-        error: why it isn't read at all; "": it is.
-    """
-
-    id: str
-    path: str
-    format: str
-    rows: int
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class ReadJob:
-    """What to read, and for which table.
-
-    Args:
-        columns: the table's; none: it is to be made.
-        evolve: what its schema may become: `none`, `add`, `widen`.
-        longest: bytes of one value.
-        uploads: what to read, in their order.
-        most: columns that the table may get.
-    """
-
-    columns: tuple[Column, ...]
-    evolve: str
-    longest: int
-    uploads: tuple[UploadFile, ...]
-    most: int = MAX_COLUMNS
-
-
-@dataclass(frozen=True)
-class ReadReport:
-    """What was read.
-
-    Args:
-        columns: of the rows, as the table is to have them.
-        evolution: what the table has to become for them.
-        rows: good ones, in GOOD.
-        bad: rows that the table doesn't take, in DEAD; an upload that can't be read counts with all the rows that it
-            declares.
-        first: what is wrong of the first of them, "" for none.
-    """
-
-    columns: tuple[Column, ...]
-    evolution: Evolution
-    rows: int
-    bad: int
-    first: str = ""
 
 
 @dataclass(frozen=True)
@@ -187,8 +131,6 @@ class _Reader:
                 columns_by_name = {column.name: column for column in columns}
 
     def read(self, evolution: Evolution) -> ReadReport:
-        import pyarrow as pa
-
         columns = apply_evolution(self._job.columns, evolution)
         schema = pa.schema([pa.field(column.name, arrow_type(column.type, column.name)) for column in columns])
         rows = 0
@@ -244,8 +186,6 @@ class _Reader:
                     yield number, line, str(error)
 
     def _read_json(self, upload: UploadFile, columns: Sequence[Column], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         if (table := read_fast(Path(upload.path), columns, self._job.longest)) is not None:
             yield from table.to_batches()
             return
@@ -308,8 +248,6 @@ class _Reader:
 
     def _measure_rows(self, batch: pa.RecordBatch, errors: dict[int, str]) -> list[int]:
         """Return how long the rows are, and note which have a value that is too long."""
-        import numpy as np
-
         totals = np.zeros(batch.num_rows, np.int64)
         for name, values in zip(batch.schema.names, batch.columns, strict=True):
             lengths = value_sizes(values)
@@ -321,8 +259,6 @@ class _Reader:
 
     def _convert_batch(self, batch: pa.RecordBatch, columns: Sequence[Column]) -> tuple[pa.RecordBatch, dict[int, str]]:
         """Return the rows that the table takes, with its columns and of its types, and what is wrong of the others."""
-        import pyarrow as pa
-
         values, errors = [], self._find_missing(batch)
         for column in columns:
             index = batch.schema.get_field_index(column.name)
@@ -350,9 +286,6 @@ class _Reader:
         (self._folder / CURRENT_UPLOAD_FILE).write_text(upload.id)
 
     def _write_dead_rows(self) -> None:
-        import pyarrow as pa
-        from pyarrow import parquet
-
         if self._bad_rows:
             rows = zip(
                 *((bad_row.upload, bad_row.offset, bad_row.error, bad_row.raw) for bad_row in self._bad_rows),
@@ -379,16 +312,11 @@ def _merge_column(column: Column, existing: Column | None) -> Column:
 
 def dead_schema() -> pa.Schema:
     """Return the columns of a batch's dead rows: people and other tools read them."""
-    import pyarrow as pa
-
     return pa.schema({"drop": pa.string(), "offset": pa.int64(), "error": pa.string(), "raw": pa.string()})
 
 
 def read_schema(upload: UploadFile) -> tuple[pa.Schema, Any]:
     """Return an upload's schema, and beside it the one that its Parquet has."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     if upload.format == "parquet":
         with parquet.ParquetFile(upload.path) as file:
             return file.schema_arrow, file.schema
@@ -398,8 +326,6 @@ def read_schema(upload: UploadFile) -> tuple[pa.Schema, Any]:
 
 def _read_batches(upload: UploadFile) -> Iterator[tuple[pa.RecordBatch, dict[int, str]]]:
     """Yield an upload's rows, and the errors of rows that are known from reading them."""
-    import pyarrow as pa
-
     if upload.format == "parquet":
         yield from _read_parquet_batches(upload.path)
         return
@@ -410,8 +336,6 @@ def _read_batches(upload: UploadFile) -> Iterator[tuple[pa.RecordBatch, dict[int
 
 
 def _read_parquet_batches(path: str) -> Iterator[tuple[pa.RecordBatch, dict[int, str]]]:
-    from pyarrow import parquet
-
     with parquet.ParquetFile(path) as file:
         columns = (file.schema.column(number) for number in range(len(file.schema.names)))
         names = [column.name for column in columns if column.physical_type == "INT96"]
@@ -430,10 +354,6 @@ def _find_nanoseconds(fine: pa.RecordBatch, micros: pa.RecordBatch, names: Seque
 
     Nanoseconds of 64 bits wrap around after 262 years, so what is left over is theirs less the microseconds', as wraps.
     """
-    import numpy as np
-    import pyarrow as pa
-    from pyarrow import compute
-
     errors: dict[int, str] = {}
     for name in names:
         timestamps = [np.asarray(compute.fill_null(batch.column(name).cast(pa.int64()), 0)) for batch in (fine, micros)]
@@ -448,8 +368,6 @@ def _find_invalid(batch: pa.RecordBatch) -> dict[int, str]:
     Raises:
         pa.ArrowException: the batch is broken otherwise.
     """
-    import pyarrow as pa
-
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid:
@@ -496,8 +414,6 @@ def _too_long(name: str, max_value_bytes: int) -> str:
 
 def _upload_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions by which an upload turns out to be unreadable."""
-    import pyarrow as pa
-
     # Whatever else a value leads to is its upload's trouble: as this process's it would hold the batch for ever.
     return (BadDrop, pa.ArrowException, OSError, ValueError, ArithmeticError, LookupError, TypeError, RecursionError)
 

@@ -237,9 +237,7 @@ class Capture:
             UnfitSource: the source, or a table that can't be excluded, can't be followed.
             Busy: another reader begins one, or a table changes meanwhile.
         """
-        latest_id = self.journal.latest_capture_id()
-        spec = self.journal.read_spec(latest_id) if latest_id else None
-        last_segment = self.journal.last_segment(latest_id) if spec is not None else None
+        latest_id, spec, last_segment = self.journal.latest_capture()
         if spec is not None and last_segment is not None and last_segment.offset is not None:
             return spec.with_keys_at(last_segment), last_segment
         unfit: dict[str, UnfitSource] = {}

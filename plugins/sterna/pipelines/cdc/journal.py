@@ -301,6 +301,12 @@ class Journal:
         except ObjectMissing:
             return None
 
+    def latest_capture(self) -> tuple[int, CaptureSpec | None, Segment | None]:
+        """Return the newest capture id, 0 for none; its tables, None: it hasn't begun; and its last segment."""
+        capture_id = self.latest_capture_id()
+        spec = self.read_spec(capture_id) if capture_id else None
+        return capture_id, spec, self.last_segment(capture_id) if spec is not None else None
+
     def request_capture(self, capture_id: int) -> None:
         """Request that the source's reader begins a capture."""
         create(self._objects, f"{self._folder}/{capture_id:06}/asked.json", CAPTURE_REQUEST_FILE.dumps({}))

@@ -343,10 +343,9 @@ class CaptureRunner:
 
     def _check_log_retention(self, source_context: SourceContext) -> None:
         """Record an alarm where the source retains too much log: its disk is at stake."""
-        source, journal = source_context.source, source_context.journal
+        source = source_context.source
         try:
-            number = journal.latest_capture_id()
-            last_segment = journal.last_segment(number) if number else None
+            _, _, last_segment = source_context.journal.latest_capture()
             if last_segment is not None and last_segment.offset is not None:
                 with closing(source_context.database()) as database:
                     validate_log_retention(source, database.log_retention(last_segment))

@@ -99,10 +99,9 @@ def resync(source_context: SourceContext, *, act: bool, table: str = "") -> Resy
         UsageError: it isn't a table that can be read again alone.
         StoreError: the inbox doesn't answer.
     """
-    latest_id = source_context.journal.latest_capture_id()
-    spec = source_context.journal.read_spec(latest_id) if latest_id else None
+    latest_id, spec, last_segment = source_context.journal.latest_capture()
     if table:
-        _validate_table_resync(source_context, spec, table)
+        _validate_table_resync(source_context, spec, last_segment, table)
         if act:
             source_context.journal.request_resync(latest_id, table)
         return ResyncSummary(source_context.source.name, latest_id, act, table)
@@ -112,7 +111,9 @@ def resync(source_context: SourceContext, *, act: bool, table: str = "") -> Resy
     return ResyncSummary(source_context.source.name, number, act)
 
 
-def _validate_table_resync(source_context: SourceContext, spec: CaptureSpec | None, table: str) -> None:
+def _validate_table_resync(
+    source_context: SourceContext, spec: CaptureSpec | None, last_segment: Segment | None, table: str
+) -> None:
     """See that one table of a source can be read again while the others go on.
 
     Raises:
@@ -122,7 +123,6 @@ def _validate_table_resync(source_context: SourceContext, spec: CaptureSpec | No
     hint = f"sterna cdc resync {source.name}, without --table"
     if not source.can_reload_single_table:
         raise UsageError(f"a table of a {source.kind} isn't read again alone", hint=hint)
-    last_segment = source_context.journal.last_segment(spec.id) if spec is not None else None
     if spec is None or last_segment is None or last_segment.offset is None:
         raise UsageError(f"the first rows of {source.name} aren't complete: no table is read again alone before")
     if table not in spec.tables:
@@ -133,9 +133,7 @@ def _source_statuses(source_context: SourceContext) -> list[ReconcilerStatus]:
     source, journal = source_context.source, source_context.journal
     status = ReconcilerStatus("cdc source", source.name, f"{source.kind} → inbox", lag_unit="bytes of log")
     try:
-        capture_id = journal.latest_capture_id()
-        spec = journal.read_spec(capture_id) if capture_id else None
-        last_segment = journal.last_segment(capture_id) if spec is not None else None
+        capture_id, spec, last_segment = journal.latest_capture()
         spec = spec.with_keys_at(last_segment) if spec is not None else None
         tables = table_statuses(source_context, spec, last_segment)
         last_read_at = journal.last_read_at(capture_id) if capture_id else None

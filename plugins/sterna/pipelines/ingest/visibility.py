@@ -18,6 +18,13 @@ _VISIBILITY_DAYS = 7
 _MAX_BATCHES = 2_000
 _ALL_REGIONS = ""
 """In a region's place: each region that is to have the batch has it."""
+_REGIONS = "coalesce(array_agg(s.region), '{}')"
+_PENDING = """
+    FROM sterna_ingest_batch b LEFT JOIN sterna_ingest_served s ON s.batch = b.id
+    WHERE b.state = 'published' AND b.settled > clock_timestamp() - make_interval(days => %s)
+      AND NOT EXISTS (SELECT FROM sterna_ingest_served a WHERE a.batch = b.id AND a.region = %s)
+    GROUP BY b.id"""
+"""The published batches of the last days that some region may lack."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +102,8 @@ class ReplicaVisibility:
         return len(visible)
 
     def _list_pending(self) -> list[_PendingBatch]:
-        query = """
-            SELECT b.id, b.table_name, b.channel, b.number, coalesce(array_agg(s.region), '{}')
-            FROM sterna_ingest_batch b LEFT JOIN sterna_ingest_served s ON s.batch = b.id
-            WHERE b.state = 'published' AND b.settled > clock_timestamp() - make_interval(days => %s)
-              AND NOT EXISTS (SELECT FROM sterna_ingest_served a WHERE a.batch = b.id AND a.region = %s)
-            GROUP BY b.id ORDER BY b.settled LIMIT %s
-        """
+        columns = "b.id, b.table_name, b.channel, b.number"
+        query = f"SELECT {columns}, {_REGIONS} {_PENDING} ORDER BY b.settled LIMIT %s"
         rows = self._ingest.pool.fetch(query, (_VISIBILITY_DAYS, _ALL_REGIONS, _MAX_BATCHES))
         return [_PendingBatch(row[0], row[1], row[2], row[3], frozenset(row[4])) for row in rows]
 
@@ -147,13 +149,7 @@ def list_replica_backlogs(ingest: RegionIngest) -> list[ReplicaBacklog]:
     Raises:
         DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
     """
-    query = """
-        SELECT b.table_name, b.settled, coalesce(array_agg(s.region), '{}')
-        FROM sterna_ingest_batch b LEFT JOIN sterna_ingest_served s ON s.batch = b.id
-        WHERE b.state = 'published' AND b.settled > clock_timestamp() - make_interval(days => %s)
-          AND NOT EXISTS (SELECT FROM sterna_ingest_served a WHERE a.batch = b.id AND a.region = %s)
-        GROUP BY b.id
-    """
+    query = f"SELECT b.table_name, b.settled, {_REGIONS} {_PENDING}"
     rows = ingest.pool.fetch(query, (_VISIBILITY_DAYS, _ALL_REGIONS))
     since: dict[str, list[datetime]] = {}
     for table, settled, regions in rows:

@@ -149,14 +149,13 @@ def _check_transform(
     except Exception as error:
         # An unexpected error of one must not end the check of the other transforms.
         log.exception("transform %s can't be checked", transform.name)
-        return TransformCheck(
-            transform.name, f"{type(error).__name__}: {format_reason(error)}", exit_code=EngineError.exit_code
-        )
-    if create:
-        return TransformCheck(
-            transform.name, f"there is no table {transform.into} on main yet", create, TableGone.exit_code
-        )
-    return TransformCheck(transform.name)
+        fault = f"{type(error).__name__}: {format_reason(error)}"
+        return TransformCheck(transform.name, fault, exit_code=EngineError.exit_code)
+    if not create:
+        return TransformCheck(transform.name)
+    return TransformCheck(
+        transform.name, f"there is no table {transform.into} on main yet", create, TableGone.exit_code
+    )
 
 
 def _check_sql(context: RegionContext, transform: Transform, sql: str, transform_spark: TransformSpark) -> str:

@@ -135,18 +135,9 @@ def _unescape(quoted: str) -> str:
 
 
 def _parse_hstore(raw: str) -> str:
-    pairs = {
-        _unescape(key): None if value is None else _unescape(value) for key, value in _find_pairs(_HSTORE_PAIR, raw)
-    }
+    matches = _HSTORE_PAIR.finditer(raw)
+    pairs = {_unescape(match[1]): None if match[2] is None else _unescape(match[2]) for match in matches}
     return json.dumps(pairs, separators=(",", ":"), ensure_ascii=False)
-
-
-def _find_pairs(pattern: re.Pattern[str], raw: str) -> list[tuple[str, str | None]]:
-    return [(match[1], match[2]) for match in pattern.finditer(raw)]
-
-
-def _identity(raw: str) -> str:
-    return raw
 
 
 def _parse_boolean(raw: str) -> bool:
@@ -221,7 +212,7 @@ def _parse_money(raw: str) -> str:
     return match[1] + match[2].replace(",", "")
 
 
-_STRING_READER = TextReader("string", _identity)
+_STRING_READER = TextReader("string", str)
 _READERS: Mapping[int, TextReader] = {
     _BOOL: TextReader("boolean", _parse_boolean),
     _BYTEA: TextReader("binary", _parse_bytea),

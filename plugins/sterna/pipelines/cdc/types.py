@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 from sterna.errors import UnfitSource
@@ -200,21 +200,15 @@ def _decimal_digits(parameters: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def _decimal_reader(scale: int) -> Callable[[Any], Decimal]:
-    step = Decimal(1).scaleb(-scale)
+    step, context = Decimal(1).scaleb(-scale), Context(prec=_MAX_DECIMAL_DIGITS + 1)
 
     def parse(raw: Any) -> Decimal:
         value = Decimal(raw)
-        if not value.is_finite() or value != (quantized := _quantize(value, step)):
+        if not value.is_finite() or value != (quantized := value.quantize(step, context=context)):
             raise ValueError
         return quantized
 
     return parse
-
-
-def _quantize(value: Decimal, step: Decimal) -> Decimal:
-    from decimal import Context
-
-    return value.quantize(step, context=Context(prec=_MAX_DECIMAL_DIGITS + 1))
 
 
 def _decode_unsigned(raw: str) -> Decimal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sterna.config.mapping import Mapping
 from sterna.config.registry.model import canonical_prefix, is_inside
@@ -96,12 +96,8 @@ class FileAddition:
         files = tuple(validate_file(self.objects, uri, shape) for uri in self.uris)
         lacks_field_ids = not all(file.has_ids for file in files)
         needs_mapping = lacks_field_ids and needs_name_mapping(self.table, loaded)
-        planned = FileAdditionOutcome(
-            self.table.name,
-            files,
-            sum(proven_file.bytes for proven_file in files),
-            sum(proven_file.rows for proven_file in files),
-        )
+        total_bytes, rows = sum(file.bytes for file in files), sum(file.rows for file in files)
+        planned = FileAdditionOutcome(self.table.name, files, total_bytes, rows)
         return self._publish(planned, shape, needs_mapping=needs_mapping) if apply else planned
 
     def _publish(self, planned: FileAdditionOutcome, shape: TableShape, *, needs_mapping: bool) -> FileAdditionOutcome:
@@ -125,9 +121,7 @@ class FileAddition:
                 audit(self.table.read_rows(loaded, snapshot), self.rules, planned.table)
 
         outcome = publish_step(self.table, step, stage, audit_staged)
-        return FileAdditionOutcome(
-            planned.table, planned.files, planned.bytes, planned.rows, 0, outcome.snapshot, outcome.commit, done=True
-        )
+        return replace(planned, snapshot=outcome.snapshot, commit=outcome.commit, done=True)
 
     def _set_name_mapping(self) -> None:
         def set_mapping(loaded: LoadedTable[JavaBase]) -> None:

@@ -234,12 +234,10 @@ def _is_readable(arrow_type: Any, expected: str) -> bool:
 
 def _require_no_nulls(file: Any, fields: Sequence[Mapping[str, Any]]) -> None:
     for field in fields:
-        if field["required"] and isinstance(field["type"], str) and _count_nulls(file, field["name"]):
+        if not field["required"] or not isinstance(field["type"], str):
+            continue
+        if any(batch.column(0).null_count for batch in file.iter_batches(columns=[field["name"]])):
             raise BadDrop(f"column {field['name']!r} is required, and has rows without a value")
-
-
-def _count_nulls(file: Any, column: str) -> int:
-    return sum(batch.column(0).null_count for batch in file.iter_batches(columns=[column]))
 
 
 def _read_partition(file: Any, fields: tuple[PartitionField, ...]) -> tuple[str, ...]:

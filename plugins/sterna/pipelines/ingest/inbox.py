@@ -118,13 +118,8 @@ class Inbox:
 
     def _build_upload(self, request: UploadRequest) -> Upload:
         # Three kinds of keys, none of which can be taken for another.
-        key = (
-            f"key:{request.key}"
-            if request.key
-            else f"offset:{request.offset}"
-            if request.offset
-            else f"once:{_random_key()}"
-        )
+        key = f"offset:{request.offset}" if request.offset else f"once:{secrets.token_hex(16)}"
+        key = f"key:{request.key}" if request.key else key
         id = upload_id(self._region, request.destination.table, request.destination.channel, key)
         uri = content_uri(self._inbox, request.destination, id, request.digest, request.format)
         now = datetime.now(UTC)
@@ -184,7 +179,3 @@ def write_rejected_file(objects: Objects, inbox: str, batch: Batch, reason: str,
     uri = rejected_uri(inbox, batch.destination, batch.number)
     create(objects, uri, format_rejection(batch, reason, rejected_at))
     return uri
-
-
-def _random_key() -> str:
-    return secrets.token_hex(16)

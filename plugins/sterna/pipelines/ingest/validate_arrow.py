@@ -16,6 +16,7 @@ from sterna.errors import BadDrop, DropOverLimit, printable
 from sterna.pipelines.ingest.columns import arrow_columns
 
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
+_TEXT_TYPES = ("string", "binary", "large_string", "large_binary")
 _UNSAFE_NESTED_TYPES = ("string_view", "binary_view", "list_view", "large_list_view", "run_end_encoded", "dictionary")
 
 
@@ -83,16 +84,10 @@ def _unpacked_bytes(column: Any) -> int:
     if not pa.types.is_dictionary(column.type):
         return int(column.nbytes)
     dictionary = column.dictionary
-    if pa.types.is_string(dictionary.type) or pa.types.is_binary(dictionary.type) or _is_large(dictionary.type):
+    if any(getattr(pa.types, f"is_{kind}")(dictionary.type) for kind in _TEXT_TYPES):
         lengths = compute.binary_length(dictionary).cast(pa.int64())
         return int(compute.sum(lengths.take(column.indices)).as_py() or 0)
     return len(column) * 16
-
-
-def _is_large(type: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_large_string(type) or pa.types.is_large_binary(type))
 
 
 def _check_type(name: str, type: Any, max_depth: int, *, is_top_level: bool = True) -> None:
@@ -105,12 +100,8 @@ def _check_type(name: str, type: Any, max_depth: int, *, is_top_level: bool = Tr
     # Values of these may overlap, or take no bytes: a few bytes may become any number of values.
     if any(getattr(pa.types, f"is_{kind}")(type) for kind in _UNSAFE_NESTED_TYPES):
         raise BadDrop(f"column {name!r} has a type that no table has in a stream: {printable(str(type), 100)}")
-    for child_type in _child_types(type):
-        _check_type(name, child_type, max_depth - 1, is_top_level=False)
-
-
-def _child_types(type: Any) -> list[Any]:
-    return [type.field(number).type for number in range(type.num_fields)]
+    for number in range(type.num_fields):
+        _check_type(name, type.field(number).type, max_depth - 1, is_top_level=False)
 
 
 def _require_uncompressed(message: Any) -> None:

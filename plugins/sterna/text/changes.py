@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 from sterna.errors import printable
+from sterna.pipelines.changes.kinds import CHANGE
 from sterna.pipelines.changes.region import ChangesSummary
-from sterna.pipelines.changes.rows import CHANGE
 
 _MAX_VALUE_CHARACTERS = 80  # characters of a value
 _CHANGE_SYMBOLS = {"insert": "+", "delete": "-", "update_before": "<", "update_after": ">"}

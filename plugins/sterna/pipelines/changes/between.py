@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import UsageError
-from sterna.pipelines.changes.rows import CHANGE, difference
+from sterna.pipelines.changes.kinds import CHANGE
 from sterna.spark.changelog_scan import StagedChanges, load_named, resolve_snapshot, stage
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ def to_frame(spark: SparkSession, planned: StagedChanges, key: Sequence[str], ta
         UsageError: no such key column, or one that can't be a key; or a column has the name of ours.
     """
     from pyspark.sql.types import StructType
+
+    from sterna.pipelines.changes.rows import difference
 
     schema = StructType.fromJson(json.loads(planned.schema))
     names = [field.name for field in schema.fields]

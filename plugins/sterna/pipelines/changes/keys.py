@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sterna.pipelines.changes.rows import CHANGE, DELETE, NOT_A_KEY
+from sterna.pipelines.changes.kinds import CHANGE, DELETE, NOT_A_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -13,7 +13,7 @@ from sterna.catalog.tables import table_metadata_uri
 from sterna.config.registry.credential import load_fileio_properties
 from sterna.errors import CredentialError, EngineError, NotAKey, UsageError
 from sterna.pipelines.changes.between import plan_changes, to_frame
-from sterna.pipelines.changes.rows import CHANGE, NOT_A_KEY
+from sterna.pipelines.changes.kinds import CHANGE, NOT_A_KEY
 from sterna.replication.replica.region import RegionContext
 from sterna.spark.application import UTC_SETTINGS, SparkApplication
 from sterna.spark.changelog_scan import StagedChanges, load_metadata

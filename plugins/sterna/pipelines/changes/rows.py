@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructType,
+    VariantType,
+)
 
-CHANGE = "_change_type"
-"""The column with the kind of change."""
-INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_before", "update_after"
+from sterna.pipelines.changes.kinds import AFTER, BEFORE, CHANGE, DELETE, INSERT, NOT_A_KEY
+
 _BINARY = "UTF8_BINARY"  # the collation of texts by their bytes
 # Our own columns' names: the table's columns are renamed by position.
 _SIGN, _COUNT, _ROW_ID, _IS_PAIRED, _RANK, _IS_DUPLICATE = "s", "n", "r", "p", "t", "o"
@@ -55,7 +62,7 @@ def difference(
     elif lineage and len(sides) == 2:
         changes = _pair_by_row_id(changes)
     else:
-        changes = changes.withColumn(_IS_PAIRED, _false())
+        changes = changes.withColumn(_IS_PAIRED, f.lit(False))
     return _rename_columns(_with_change_type(changes, keyed=bool(key)), schema)
 
 
@@ -71,8 +78,6 @@ def signed_rows(frame: DataFrame, sign: int, count: int, lineage: bool) -> DataF
         count: of the columns.
         lineage: whether rows have ids.
     """
-    from pyspark.sql import functions as f
-
     # Of a table with row lineage Iceberg shows the ids behind the columns, as what rewrites the files needs them.
     lineage_columns = frame.columns[count:]
     if lineage and "_row_id" not in lineage_columns:
@@ -84,8 +89,6 @@ def signed_rows(frame: DataFrame, sign: int, count: int, lineage: bool) -> DataF
 
 def _cancel_equal(rows: DataFrame, kinds: Sequence[DataType], lineage: bool) -> DataFrame:
     """Let rows of both sides cancel that are equal, and have the same id where they have ids."""
-    from pyspark.sql import functions as f
-
     names = _columns(len(kinds))
     by, carried = [], []
     for name, kind in zip(names, kinds, strict=True):
@@ -102,9 +105,6 @@ def _cancel_equal(rows: DataFrame, kinds: Sequence[DataType], lineage: bool) -> 
 
 def _cancel_across_ids(rows: DataFrame, kinds: Sequence[DataType]) -> DataFrame:
     """Let equal rows of both sides cancel though their ids differ; those that have a partner by their id come last."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     by = [_canonical(f.col(name), kind) for name, kind in zip(_columns(len(kinds)), kinds, strict=True)]
     equal = Window.partitionBy(*by)
     ordered = Window.partitionBy(*by, _SIGN).orderBy(_IS_PAIRED, _ROW_ID)
@@ -115,18 +115,12 @@ def _cancel_across_ids(rows: DataFrame, kinds: Sequence[DataType]) -> DataFrame:
 
 
 def _pair_by_row_id(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     same = Window.partitionBy(_ROW_ID)
     has_both_signs = (f.min(_SIGN).over(same) != f.max(_SIGN).over(same)) & f.col(_ROW_ID).isNotNull()
     return rows.withColumn(_IS_PAIRED, has_both_signs)
 
 
 def _pair_by_key(rows: DataFrame, kinds: Sequence[DataType], key: Sequence[int]) -> DataFrame:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     same = Window.partitionBy(*[_canonical(f.col(f"c{index}"), kinds[index]) for index in key])
     is_duplicate = reduce(
         lambda left, right: left | right,
@@ -139,13 +133,7 @@ def _pair_by_key(rows: DataFrame, kinds: Sequence[DataType], key: Sequence[int])
     return flagged.where(checked).drop(_IS_DUPLICATE)
 
 
-NOT_A_KEY = "NotAKey: several rows of a snapshot have the same key"
-"""The text by which Spark's error reports that a key isn't one."""
-
-
 def _with_change_type(rows: DataFrame, *, keyed: bool) -> DataFrame:
-    from pyspark.sql import functions as f
-
     old = f.col(_SIGN) < 0
     paired = f.col(_IS_PAIRED)
     change_type = f.when(old & paired, BEFORE).when(paired, AFTER).when(old, DELETE).otherwise(INSERT)
@@ -159,22 +147,12 @@ def _rename_columns(rows: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _empty_rows(spark: SparkSession, schema: StructType) -> DataFrame:
-    from pyspark.sql import functions as f
-
     nulls = [f.lit(None).cast(field.dataType).alias(f"c{index}") for index, field in enumerate(schema.fields)]
     return spark.range(0).select(f.lit("").alias(CHANGE), *nulls)
 
 
-def _false() -> Column:
-    from pyspark.sql import functions as f
-
-    return f.lit(False)
-
-
 def is_plain(kind: DataType) -> bool:
     """Say whether Spark's own comparison of a type is exact."""
-    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType, VariantType
-
     if isinstance(kind, StructType):
         return all(is_plain(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
@@ -186,9 +164,6 @@ def is_plain(kind: DataType) -> bool:
 
 def _canonical(column: Column, kind: DataType) -> Column:
     """Return a form of a value that Spark compares, and that differs where the value does."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
-
     if is_plain(kind):
         return column
     if isinstance(kind, StructType):

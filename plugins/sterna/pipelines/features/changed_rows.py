@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sterna.config.sections.features import FeatureView
 from sterna.pipelines.changes.between import to_frame
 from sterna.pipelines.changes.keys import check_keys
-from sterna.pipelines.changes.rows import CHANGE, DELETE
+from sterna.pipelines.changes.kinds import CHANGE, DELETE
 from sterna.pipelines.features.codec import element_of, iter_rows, row_bytes
 from sterna.pipelines.features.model import Column, join_id
 from sterna.spark.changelog_scan import StagedChanges

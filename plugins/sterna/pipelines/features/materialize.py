@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sterna.config.sections.features import Entity, Features, FeatureView
 from sterna.errors import Gap, NotAnAncestor, printable
 from sterna.pipelines.changes.between import plan_changes
+from sterna.pipelines.changes.kinds import NOT_A_KEY
 from sterna.pipelines.changes.region import load_table, translate_errors
-from sterna.pipelines.changes.rows import NOT_A_KEY
 from sterna.pipelines.features.changed_rows import Frames
 from sterna.pipelines.features.model import Column, State, rows_digest
 from sterna.pipelines.features.source_schema import resolve_columns

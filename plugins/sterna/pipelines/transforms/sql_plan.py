@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from sterna.config.sections.transforms import Transform
 from sterna.errors import ServicesError
 from sterna.iceberg.metadata.sql_tokens import Tokens
-from sterna.pipelines.changes.rows import is_plain
 from sterna.pipelines.transforms.expressions import (
     FLOATS,
     class_name,
@@ -237,6 +236,8 @@ def _is_ungrouped(node: Any) -> bool:
 
 
 def _validate_columns(transform: Transform, frame: DataFrame, source: StructType, target: StructType | None) -> None:
+    from sterna.pipelines.changes.rows import is_plain
+
     names = frame.schema.names
     if len(set(names)) < len(names):
         raise _sql_error(transform, f"a column stands twice: {', '.join(names)}")

@@ -11,7 +11,7 @@ from sterna.config.sections.transforms import Transform
 from sterna.errors import EngineError, EngineRefused, FlowStopped, NotAKey, NotOnlyAdded, ServicesError
 from sterna.pipelines.changes.between import create_view, to_frame
 from sterna.pipelines.changes.keys import check_keys
-from sterna.pipelines.changes.rows import CHANGE, DELETE, INSERT, NOT_A_KEY
+from sterna.pipelines.changes.kinds import CHANGE, DELETE, INSERT, NOT_A_KEY
 from sterna.pipelines.publish.model import Step
 from sterna.pipelines.publish.protocol import LoadedTable, require_wap_enabled
 from sterna.pipelines.publish.spark import JavaBase, translate_java_errors

@@ -14,7 +14,6 @@ from sterna.pipelines.transforms.decide import rebuild_step, rebuilding_position
 from sterna.pipelines.transforms.failure import UNREAD_POSITION, rebuild_in_progress, write_failure
 from sterna.pipelines.transforms.observe import read_transform_state
 from sterna.pipelines.transforms.step_context import StepContext, TransformSpark
-from sterna.pipelines.transforms.write import TransformWriter
 from sterna.replication.replica.region import RegionContext
 
 
@@ -90,6 +89,8 @@ def rebuild(
 def _publish_rebuild(
     step_context: StepContext, transform: Transform, sql: str, applied_position: str, end: int
 ) -> PublishOutcome:
+    from sterna.pipelines.transforms.write import TransformWriter
+
     step = with_sql_digest(rebuild_step(transform, applied_position, end), transform, sql)
     writer = TransformWriter(step_context, transform, sql)
     return publish_step(step_context.table, step, lambda loaded: writer.stage_rebuild(loaded, step, end))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sterna.config.sections.transforms import Transform
 from sterna.errors import EngineError, SternaError, TableGone
@@ -17,12 +17,14 @@ from sterna.pipelines.transforms.observe import TransformState, next_step, read_
 from sterna.pipelines.transforms.run import read_sql
 from sterna.pipelines.transforms.sql_plan import validate_sql
 from sterna.pipelines.transforms.step_context import TransformSpark
-from sterna.pipelines.transforms.write import TransformWriter
 from sterna.replication.replica.region import RegionContext
 from sterna.runtime.failures import describe_error
 from sterna.runtime.reconciler import Idle
 from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked_by
 from sterna.sql_identifiers import quote_backtick
+
+if TYPE_CHECKING:
+    from sterna.pipelines.transforms.write import TransformWriter
 
 log = logging.getLogger(__name__)
 _SQL_CHANGED: Final = "; its SQL was changed since its last rows: sterna transforms rebuild makes all by the new one"
@@ -170,6 +172,8 @@ def _check_sql(context: RegionContext, transform: Transform, sql: str, transform
     if source is None or source.current is None:
         raise TableGone("this region's replica has no rows of the source yet", table=transform.source)
     with transform_spark.open_step(context, transform, metadata) as step_context:
+        from sterna.pipelines.transforms.write import TransformWriter
+
         if has_target:
             _check_step(
                 context, transform, transform_state, TransformWriter(step_context, transform, sql), source.current

@@ -14,7 +14,6 @@ from sterna.pipelines.transforms.decide import Work, with_sql_digest
 from sterna.pipelines.transforms.failure import UNREAD_POSITION, clear_failure, step_in_progress, write_failure
 from sterna.pipelines.transforms.observe import TransformState, next_step, read_applied_position, read_transform_state
 from sterna.pipelines.transforms.step_context import StepContext, TransformSpark
-from sterna.pipelines.transforms.write import TransformWriter
 from sterna.replication.replica.region import RegionContext
 from sterna.runtime.reconciler import Idle, Reconciler
 
@@ -140,6 +139,8 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
 def _run_step(
     step_context: StepContext, transform: Transform, sql: str, work: Work, before: Callable[[str], None]
 ) -> PublishOutcome:
+    from sterna.pipelines.transforms.write import TransformWriter
+
     writer = TransformWriter(step_context, transform, sql)
     changes = writer.plan(work)
     writer.validate_source_columns(work)

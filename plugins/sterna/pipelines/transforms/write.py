@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from sterna.config.sections.transforms import Transform
 from sterna.errors import EngineError, EngineRefused, FlowStopped, NotAKey, NotOnlyAdded, ServicesError
@@ -29,10 +33,6 @@ from sterna.pipelines.transforms.target_schema import (
 from sterna.spark.changelog_scan import StagedChanges, load_schema, reserved_column_error, stage
 from sterna.spark.start import spark_errors
 from sterna.sql_identifiers import quote_backtick
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 MAX_PARTITIONS = 10_000
 """Partitions that one step recomputes; a source that touches more is rebuilt."""
@@ -218,8 +218,6 @@ class TransformWriter:
         return to_frame(self.step_context.spark, changes, key, self.transform.source)
 
     def _write_all(self, end: int, *, overwrite: bool) -> Callable[[], object]:
-        from pyspark.sql import functions as f
-
         if self.transform.mode.kind == "merge":
             changes = stage(self.step_context.spark, self.step_context.source, self.transform.source, None, end)
             rows = self._read_changes(changes, self.transform.mode.columns).drop(CHANGE)  # which validates the key
@@ -232,8 +230,6 @@ class TransformWriter:
         return (lambda: writer.overwrite(f.lit(True))) if overwrite else writer.append
 
     def _append(self, work: Work, changes: StagedChanges) -> Callable[[], object]:
-        from pyspark.sql import functions as f
-
         rows = self._read_changes(changes)
         # Without earlier files, all rows were inserted. A snapshot's operation is whatever its writer wrote.
         if changes.files[0] and rows.where(f.col(CHANGE) != INSERT).limit(1).count():
@@ -247,8 +243,6 @@ class TransformWriter:
 
     def _merge(self, work: Work, changes: StagedChanges) -> Callable[[], object]:
         """Return what merges changed keys: each with its new row, or without one if the key was deleted."""
-        from pyspark.sql import functions as f
-
         key = self.transform.mode.columns
         changed = check_keys(self._read_changes(changes, key), self.step_context.read_source(work.end), key)
         new_rows = self._require_unique_keys(self._query_result(changed.where(f.col(CHANGE) != DELETE).drop(CHANGE)))
@@ -274,9 +268,6 @@ class TransformWriter:
 
     def _require_unique_keys(self, rows: DataFrame) -> DataFrame:
         """Return a merge's result; reading it fails where a key is repeated."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as f
-
         names, places = rows.schema.names, _place_names(rows.schema.names)
         by_key = Window.partitionBy(*[places[names.index(name)] for name in self.transform.mode.columns])
         counted = rows.toDF(*places).withColumn("n", f.count(f.lit(1)).over(by_key))
@@ -285,8 +276,6 @@ class TransformWriter:
 
     def _replace(self, work: Work, changes: StagedChanges) -> Callable[[], object]:
         """Return what recomputes the partitions of all rows that changed, from the whole source."""
-        from pyspark.sql import functions as f
-
         (column,) = self.transform.mode.columns
         partition = f.expr(self.transform.partition or quote_backtick(column))
         partitions = self._read_changes(changes).select(partition.alias("p")).distinct().limit(MAX_PARTITIONS + 1)
@@ -312,8 +301,6 @@ class TransformWriter:
 
 def _to_number(column: Column, kind: str) -> Column:
     """Return dates and times as numbers: Python's calendar ends with the year 9999, and has an hour twice."""
-    from pyspark.sql import functions as f
-
     if kind == "date":
         return f.unix_date(column)
     return f.unix_micros(column.cast("timestamp")) if kind.startswith("timestamp") else column
@@ -321,8 +308,6 @@ def _to_number(column: Column, kind: str) -> Column:
 
 def _to_literal(value: Any, kind: str) -> Column:
     """Return what `_to_number` made a number of, as a constant that Spark works out before it plans."""
-    from pyspark.sql import functions as f
-
     if kind == "date":
         return f.date_from_unix_date(f.lit(value))
     return f.timestamp_micros(f.lit(value)).cast(kind) if kind.startswith("timestamp") else f.lit(value)

@@ -7,7 +7,7 @@ two batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +51,9 @@ def due_rule(pending: PendingUploads, rules: CloseRules) -> str:
         return "files"
     if pending.bytes >= rules.bytes:
         return "bytes"
-    is_late = pending.destination.partition < pending.newest and rules.late_age is not None
-    return (
-        "age" if pending.files and pending.age >= (rules.late_age if is_late and rules.late_age else rules.age) else ""
-    )
+    is_late = pending.destination.partition < pending.newest
+    max_age = rules.late_age if is_late and rules.late_age else rules.age
+    return "age" if pending.files and pending.age >= max_age else ""
 
 
 def close_due(
@@ -109,9 +108,8 @@ def _close_batch(pool: PostgresPool, pending: PendingUploads, rules: CloseRules,
             return None
         number = _lock_next_number(connection, destination)
         selection = _select_oldest(connection, destination, rules)
-        rule = due_rule(
-            PendingUploads(destination, len(selection.ids), selection.bytes, selection.age, pending.newest), rules
-        )
+        selected = replace(pending, files=len(selection.ids), bytes=selection.bytes, age=selection.age)
+        rule = due_rule(selected, rules)
         if not selection.ids or not (rule or force):  # closed concurrently
             return None
         return _insert_batch(connection, destination, number, selection, rule or CLOSED_ON_REQUEST)

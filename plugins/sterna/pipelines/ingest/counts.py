@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from sterna.pipelines.ingest.model import Batch
+from sterna.pipelines.ingest.model import Batch, TableChannel
 from sterna.pipelines.ingest.records import BATCH_COLUMNS, parse_batch_row
 from sterna.pipelines.ingest.tracker_schema import has_table
 from sterna.postgres.pool import PostgresPool
@@ -83,8 +83,6 @@ class DeadLetters:
     rows: int
 
 
-TableChannel = tuple[str, str]
-"""A table and a channel."""
 _NO_BAD_ROWS = "(SELECT '' AS batch, 0 AS rows, NULL::timestamptz AS accepted WHERE false)"
 # No time ends an alarm. Indexes are `sterna_ingest_batch_rejected` and `sterna_ingest_bad_open`.
 _IS_REJECTED = (

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from sterna.errors import Remedy, SternaError
 from sterna.pipelines.ingest.applied_positions import AppliedPositions
-from sterna.pipelines.ingest.model import split_channel
+from sterna.pipelines.ingest.model import TableChannel, split_channel
 from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.replay import reopen
 from sterna.pipelines.ingest.work_queue import clear_delays
@@ -35,9 +35,6 @@ _MAX_CLOCK_SKEW = timedelta(minutes=10)
 _MAX_SETTLE_DELAY = timedelta(minutes=1)
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_SETTLED_AGE = timedelta(days=7)  # batches that were settled earlier are not checked
-
-TableChannel = tuple[str, str]
-"""A table and a channel."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,10 @@ TOPIC_CHANNEL_PREFIX = "kafka-"
 _CHANNEL = re.compile(r"([a-z0-9][a-z0-9_-]{0,62})\.([a-z0-9][a-z0-9_-]{0,62})\.([A-Za-z0-9_-]{1,64})")
 
 
+TableChannel = tuple[str, str]
+"""A table and a channel."""
+
+
 class Format(StrEnum):
     """What an upload's object is."""
 

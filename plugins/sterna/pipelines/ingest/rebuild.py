@@ -16,7 +16,7 @@ from sterna.pipelines.ingest.batch_file import BatchFile, parse_batch, parse_rej
 from sterna.pipelines.ingest.counts import UPSERT_BAD_ROWS
 from sterna.pipelines.ingest.fetch import count_dead_rows, dead_letters_uri
 from sterna.pipelines.ingest.layout import BATCHES_FOLDER, DEAD_LETTERS_FOLDER, REJECTED_SUFFIX, UPLOAD_SUFFIX
-from sterna.pipelines.ingest.model import Destination, Upload, batch_id
+from sterna.pipelines.ingest.model import Destination, TableChannel, Upload, batch_id
 from sterna.pipelines.ingest.records import DESTINATION_COLUMNS, UPLOAD_COLUMNS, build_upload_row, destination_row
 from sterna.pipelines.ingest.tracker_schema import CLOSE_LOCK_ID, prepare
 from sterna.postgres.pool import PostgresPool
@@ -25,8 +25,6 @@ from sterna.storage.objects import Objects
 if TYPE_CHECKING:
     from sterna.postgres.timeouts import LimitedConnection
 
-TableChannel = tuple[str, str]
-"""A table and a channel."""
 # A batch's file takes precedence over the tracker's row; a settled batch stays settled.
 _CONFLICT_UPDATE = ", ".join(
     f"{name} = excluded.{name}" for name in ("partition", "files", "bytes", "rows", "closed", "closed_by", "oldest")

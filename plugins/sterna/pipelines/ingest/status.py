@@ -9,14 +9,13 @@ from sterna.errors import first_exit_code
 from sterna.pipelines.ingest.counts import (
     Counts,
     DeadLetters,
-    TableChannel,
     count_states,
     list_open_dead_letters,
     list_open_rejected,
     sum_counts,
 )
 from sterna.pipelines.ingest.heartbeat import WorkerStatus, list_workers
-from sterna.pipelines.ingest.model import Batch
+from sterna.pipelines.ingest.model import Batch, TableChannel
 from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.tracker import TableBacklog
 from sterna.pipelines.ingest.visibility import ReplicaBacklog, list_replica_backlogs

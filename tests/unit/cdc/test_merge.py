@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pyspark.sql import functions
 
 from sterna.errors import UnfitSource
-from sterna.pipelines.cdc.apply import Target, empty_rows, latest_by_key, merge_sql
+from sterna.pipelines.cdc.apply import empty_rows, latest_by_key, merge_sql
 from sterna.pipelines.cdc.change_buffer import ABSENT, COMMITTED, OPERATION, SEQUENCE
+from sterna.pipelines.cdc.plan import Target
 from sterna.pipelines.ingest.columns import Column
 
 _MATCHED, _NEW = 1, 2

@@ -33,11 +33,10 @@ from sterna.errors import (
     UnfitSource,
     UsageError,
 )
-from sterna.pipelines.cdc.apply import Target
 from sterna.pipelines.cdc.capture import Capture
 from sterna.pipelines.cdc.database import LogRetention
 from sterna.pipelines.cdc.journal import CaptureSpec, Journal, Part, Segment, StoppedTable, TableResync
-from sterna.pipelines.cdc.plan import MAX_STEP_BYTES, Work, channel, next_work
+from sterna.pipelines.cdc.plan import MAX_STEP_BYTES, Target, Work, channel, next_work
 from sterna.pipelines.cdc.run import CaptureRunner, min_applied_segment, read_main_tables
 from sterna.pipelines.cdc.sources import SourceContext
 from sterna.pipelines.cdc.status import ResyncSummary, check, read_sources, resync, table_statuses

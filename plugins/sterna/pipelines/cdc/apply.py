@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from sterna.errors import BadDrop, UnfitSource
 from sterna.pipelines.cdc.change_buffer import ABSENT, COMMITTED, OPERATION, SEQUENCE, own_fields, sequence
 from sterna.pipelines.cdc.journal import Part
-from sterna.pipelines.cdc.plan import Work, list_parts
+from sterna.pipelines.cdc.plan import Target, Work, list_parts
 from sterna.pipelines.cdc.types import DELETED, UPDATED
 from sterna.pipelines.ingest.column_types import arrow_type
 from sterna.pipelines.ingest.columns import Column, plan_evolution
@@ -21,10 +25,6 @@ from sterna.pipelines.publish.spark import JavaBase, SparkTable, advance_positio
 from sterna.sql_identifiers import quote_backtick
 from sterna.storage.objects import Objects
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
 CATALOG = "sterna_cdc"
 _ROWS_VIEW, _PRESENT_PREFIX, _KEY_ONLY = "sterna_cdc_rows", "_sterna_told_", "_sterna_only"
 _OWN_COLUMNS = frozenset({ABSENT, COMMITTED, OPERATION, SEQUENCE})
@@ -34,24 +34,6 @@ _MERGE_ON_READ = {f"write.{statement}.mode": "merge-on-read" for statement in ("
 
 class _NoChanges(Exception):
     """The step changes no row: there is nothing to stage."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A table of a source, on `main`.
-
-    Args:
-        name: its `schema.table` at the source.
-        key: its dotted key on `main`.
-        soft_deletes: rows that are deleted there stay.
-        location: where it is made.
-    """
-
-    name: str
-    key: str
-    key_columns: tuple[str, ...]
-    soft_deletes: bool
-    location: str
 
 
 def apply(catalog: RegionalIcebergCatalog, objects: Objects, target: Target, work: Work) -> PublishOutcome:
@@ -120,8 +102,6 @@ def _merge(
     if rows is None:
         rows = empty_rows(target, catalog.read_columns(loaded))
     if (truncated := _last_truncation(rows)) is not None:
-        import pyarrow.compute as pc
-
         after_truncation = rows.filter(pc.greater(rows[SEQUENCE], truncated))
         # What is left of nothing has no type for Spark.
         rows, delete_unmatched = after_truncation if after_truncation.num_rows else rows.schema.empty_table(), True
@@ -176,7 +156,6 @@ def _changed_value(name: str) -> str:
 
 def latest_by_key(frame: DataFrame, key: Sequence[str], names: Sequence[str]) -> DataFrame:
     """Return one row a key: the last value of each column that a change contains, and whether any does."""
-    from pyspark.sql import functions as f
 
     def is_present(name: str) -> str:
         return f"{OPERATION} = 'u' AND NOT array_contains({ABSENT}, '{_escape_literal(name)}')"
@@ -199,8 +178,6 @@ def _with_retained_keys(
     catalog: RegionalIcebergCatalog, frame: DataFrame, objects: Objects, target: Target, work: Work
 ) -> DataFrame:
     """Add the keys of all rows that the table is to keep, so that all others are deleted."""
-    from pyspark.sql import functions as f
-
     columns = [*target.key_columns, SEQUENCE, OPERATION]
     rows = read_rows(objects, list_parts(work.key_segments or (), target.name), columns)
     if rows is None:
@@ -223,10 +200,6 @@ def read_rows(
     Raises:
         BadDrop: a file doesn't match its segment.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     types = _column_types([part for _, part in numbered_parts])
     tables = []
     for number, part in numbered_parts:
@@ -254,8 +227,6 @@ def read_rows(
 
 def _validate_part(table: pa.Table, part: Part) -> None:
     """Validate that a file matches its segment, and has nothing that is unknown to this version."""
-    import pyarrow.compute as pc
-
     if table.num_rows != part.rows:
         raise BadDrop(f"it has {table.num_rows} rows, and its segment declares {part.rows}", file=part.uri)
     own = {name for name in table.column_names if name.startswith("_sterna_")}
@@ -281,8 +252,6 @@ def empty_rows(target: Target, columns: Sequence[Column]) -> pa.Table:
     Raises:
         UnfitSource: its key has changed, and no row has come that has the type of its columns.
     """
-    import pyarrow as pa
-
     types = {column.name: column.type for column in columns}
     if missing := [name for name in target.key_columns if name not in types]:
         raise UnfitSource(
@@ -295,8 +264,6 @@ def empty_rows(target: Target, columns: Sequence[Column]) -> pa.Table:
 
 
 def _last_truncation(rows: pa.Table) -> int | None:
-    import pyarrow.compute as pc
-
     last_sequence = pc.max(rows.filter(pc.equal(rows[OPERATION], "t"))[SEQUENCE]).as_py()
     return int(last_sequence) if last_sequence is not None else None
 

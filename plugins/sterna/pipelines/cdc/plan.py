@@ -37,6 +37,24 @@ class Work:
     key_segments: tuple[Segment, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Target:
+    """A table of a source, on `main`.
+
+    Args:
+        name: its `schema.table` at the source.
+        key: its dotted key on `main`.
+        soft_deletes: rows that are deleted there stay.
+        location: where it is made.
+    """
+
+    name: str
+    key: str
+    key_columns: tuple[str, ...]
+    soft_deletes: bool
+    location: str
+
+
 def channel(region: str, source: str) -> Channel:
     """Return the channel of a source, which is the same on each of its tables."""
     return Channel(region, "cdc", source)

@@ -24,11 +24,10 @@ from sterna.errors import (
     SternaError,
     UnfitSource,
 )
-from sterna.pipelines.cdc.apply import CATALOG, Target, apply
 from sterna.pipelines.cdc.capture import Capture, MainTables
 from sterna.pipelines.cdc.database import LogRetention, SourceDatabase, collect_unfit
 from sterna.pipelines.cdc.journal import CaptureSpec, Segment
-from sterna.pipelines.cdc.plan import Work, next_work
+from sterna.pipelines.cdc.plan import Target, Work, next_work
 from sterna.pipelines.cdc.sources import SourceContext
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.pipelines.ingest.step_context import open_catalog
@@ -37,6 +36,7 @@ from sterna.pipelines.publish.protocol import PublishOutcome
 from sterna.runtime.failures import Failures, unexpected_error
 from sterna.runtime.reconciler import Idle, Reconciler, reconcile
 from sterna.runtime.runner import MAX_STEPS, RunSummary
+from sterna.storage.objects import Objects
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
@@ -147,6 +147,12 @@ class TableReconciler(Reconciler["TableState | None", Work, TableStep]):
         return f"{result.source}: {result.table} is at {result.position}, snapshot {result.snapshot}"
 
 
+def _apply(catalog: RegionalIcebergCatalog, objects: Objects, target: Target, work: Work) -> PublishOutcome:
+    from sterna.pipelines.cdc.apply import apply
+
+    return apply(catalog, objects, target, work)
+
+
 @dataclass
 class CaptureRunner:
     """Follows sources.
@@ -166,7 +172,7 @@ class CaptureRunner:
     sources: Sequence[SourceContext]
     report_progress: Callable[[str], object]
     open_capture: Callable[..., Capture] = Capture
-    apply_work: Callable[..., PublishOutcome] = apply
+    apply_work: Callable[..., PublishOutcome] = _apply
     pause_seconds: float = 5.0
     max_cached_segments: int = 1_000
     _segment_count: int = 0
@@ -516,6 +522,8 @@ def _required_segments(segments: list[Segment], applied: int) -> list[Segment]:
 
 @contextmanager
 def _open_catalog(source_contexts: Sequence[SourceContext]) -> Iterator[RegionalIcebergCatalog]:
+    from sterna.pipelines.cdc.apply import CATALOG
+
     first_source = source_contexts[0]
     with open_catalog(first_source.context, first_source.ingest, "sterna-cdc") as catalog:
         catalog.register_in_sql(CATALOG)

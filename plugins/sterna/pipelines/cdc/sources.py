@@ -12,11 +12,10 @@ from sterna.config.secrets import Secrets
 from sterna.config.sections.cdc import CdcSource
 from sterna.config.sections.model import Services
 from sterna.errors import UsageError
-from sterna.pipelines.cdc.apply import Target
 from sterna.pipelines.cdc.database import SourceDatabase
 from sterna.pipelines.cdc.journal import Journal
 from sterna.pipelines.cdc.mysql import MysqlDatabase
-from sterna.pipelines.cdc.plan import channel, parse_position
+from sterna.pipelines.cdc.plan import Target, channel, parse_position
 from sterna.pipelines.cdc.postgres import PostgresDatabase
 from sterna.pipelines.ingest.region import RegionIngest, open_ingest
 from sterna.pipelines.publish.model import Channel, TableState

@@ -12,8 +12,8 @@ confirms a rate that is in force.
 from __future__ import annotations
 
 import ctypes
-import http.client
 import json
+import logging
 import os
 import select
 import signal
@@ -22,6 +22,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -40,8 +42,7 @@ def main() -> None:
     job = json.loads(line)
     threading.Thread(target=follow_parent, args=(control, job.get("throttle")), daemon=True).start()
 
-    from rclone_python import rclone, utils
-
+    rclone, utils = _import_rclone_python()
     rclone.set_log_level(100)  # its log repeats what is reported here
     last_progress: dict[str, int] = {}
 
@@ -58,6 +59,23 @@ def main() -> None:
     except utils.RcloneException as error:
         errors = error.error_msg or "rclone failed without a message"
     _write_message({"errors": errors})
+
+
+def _import_rclone_python() -> tuple[Any, Any]:
+    """Import rclone-python without rich, which takes longer to import than all else here, and only shows people a
+    progress bar.
+    """
+    progress, log_handlers = ModuleType("rich.progress"), ModuleType("rich.logging")
+    vars(progress)["__getattr__"] = lambda name: type(name, (), {})
+    vars(log_handlers)["RichHandler"] = logging.NullHandler
+    substitutes = {module.__name__: module for module in (ModuleType("rich"), progress, log_handlers)}
+    sys.modules |= substitutes
+    try:
+        return import_module("rclone_python.rclone"), import_module("rclone_python.utils")
+    except ImportError:  # a version that takes more of rich
+        for name in [name for name in sys.modules if name in substitutes or name.startswith("rclone_python")]:
+            del sys.modules[name]
+        return import_module("rclone_python.rclone"), import_module("rclone_python.utils")
 
 
 def _write_message(message: dict[str, Any]) -> None:
@@ -137,7 +155,7 @@ class _Throttle:
                 if rate != self._current:  # each change empties what rclone may send at once
                     _set_rate(rate)
                     self._current = rate
-            except (OSError, http.client.HTTPException):
+            except OSError:
                 self._changed.set()  # not started yet, or over
                 time.sleep(_RETRY_SECONDS)
                 continue
@@ -145,7 +163,9 @@ class _Throttle:
 
 
 def _set_rate(rate: int | None) -> None:
-    connection = http.client.HTTPConnection("localhost", timeout=_RC_SECONDS)
+    from http.client import OK, HTTPConnection, HTTPException  # few copies have a limit, and its import takes long
+
+    connection = HTTPConnection("localhost", timeout=_RC_SECONDS)
     connection.sock = socket.socket(socket.AF_UNIX)
     try:
         connection.sock.settimeout(_RC_SECONDS)
@@ -153,9 +173,11 @@ def _set_rate(rate: int | None) -> None:
         body = json.dumps({"rate": "off" if rate is None else f"{rate}B"})
         connection.request("POST", "/core/bwlimit", body, {"Content-Type": "application/json"})
         response = connection.getresponse()
-        if response.status != http.client.OK:
-            raise http.client.HTTPException(response.reason)
+        if response.status != OK:
+            raise OSError(response.reason)
         response.read()
+    except HTTPException as error:
+        raise OSError(str(error)) from error
     finally:
         connection.close()
 

@@ -5,9 +5,7 @@ Each of them is behind a gate (`s3_gate.py`), which is the program that is start
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -21,10 +19,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import parse_qs, unquote
 
 from sterna.errors import EngineError
 from sterna.servers.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
-from sterna.servers.s3_gate import RESUME_SIGNAL, SUSPEND_SIGNAL
+from sterna.servers.s3_gate import LOG_OPTION, LOG_PREFIX, RESUME_SIGNAL, SUSPEND_SIGNAL
 
 # AWS's newer checksums arrive as chunk framing that this server stores as if it were content: Java's uploads come back
 # broken, pyarrow's multipart uploads get HTTP 411.
@@ -36,21 +35,7 @@ _GATE = Path(__file__).with_name("s3_gate.py")
 _START_SECONDS = 60.0
 _LOG_MARKER_PREFIX = "sterna-mark-"
 _LOG_MARKER_SECONDS = 60.0
-# The server's name of each request in its log, and S3's.
-_REQUEST_PATTERNS = tuple(
-    (re.compile(pattern, re.DOTALL), method)
-    for pattern, method in (
-        (r"GET OBJECT Bucket: (\S+) Object: (.*)", "GET"),
-        (r"HEAD OBJECT (\S+) (.*)", "HEAD"),
-        (r"CREATE OBJECT: (\S+) (.*)", "PUT"),
-        (r"put multipart upload (\S+) (.*) \S+", "PUT PART"),
-        (r"complete multipart upload (\S+) (.*) \S+", "COMPLETE"),
-        (r"COPY: .* TO (\S+) (.*)", "COPY"),
-        (r"DELETE: (\S+) (.*)", "DELETE"),
-        (r"delete multi (\S+)()", "DELETE"),
-        (r'bucketname: (\S+) prefix: prefix:"((?:[^"\\]|\\.)*)".*', "LIST"),
-    )
-)
+_FORBIDDEN_STATUS = "403"
 
 
 @dataclass(frozen=True)
@@ -195,26 +180,35 @@ class Endpoint:
         raise EngineError(f"the S3 endpoint {self.name} does not log its requests any more")
 
     def _read_line(self, line: bytes) -> bool:
-        """Parse a request from a line of the server's log; return whether the line may stay in the log.
-
-        Requests are logged only at the level that also shows the endpoint's own key, so nothing of that level stays.
-        """
-        try:
-            record = json.loads(line)
-            level, message = record["level"], record["msg"]
-        except (ValueError, TypeError, KeyError):
-            return b"DEBUG" not in line
-        if _LOG_MARKER_PREFIX in message:
-            if self._log_marker in message:
+        """Parse a request from a line of the server's output; return whether the line stays in the log."""
+        if not line.startswith(LOG_PREFIX):
+            return True
+        status, method, target = line.decode("ascii", "replace").split()[1:]
+        if _LOG_MARKER_PREFIX in target:
+            if self._log_marker in target:
                 self._log_marker_seen.set()
-            return False
-        if level == "debug" and self._requests is not None:
-            for pattern, method in _REQUEST_PATTERNS:
-                match = pattern.fullmatch(message.rstrip("\n"))
-                if match:
-                    self._requests.append(Request(method, match[1], match[2]))
-                    break
-        return bool(level != "debug")
+        elif self._requests is not None and status != _FORBIDDEN_STATUS:
+            request = _parse_request(method, target)
+            if request is not None:
+                self._requests.append(request)
+        return False
+
+
+def _parse_request(method: str, target: str) -> Request | None:
+    """Return the request that a line of a gate's log tells of; None where it is about no object and no list."""
+    path, _, query = target.partition("?")
+    arguments = parse_qs(query, keep_blank_values=True)
+    bucket, _, key = unquote(path).removeprefix("/").partition("/")
+    if method == "POST":
+        if "delete" in arguments:
+            return Request("DELETE", bucket, "")
+        return Request("COMPLETE", bucket, key) if "uploadId" in arguments else None
+    if not key:
+        listed = method == "GET" and not arguments.keys() & {"location", "uploads", "versioning"}
+        return Request("LIST", bucket, arguments.get("prefix", [""])[0]) if bucket and listed else None
+    if "uploadId" in arguments:
+        return Request("PUT PART", bucket, key) if method == "PUT" else None
+    return Request(method, bucket, key)
 
 
 def start_s3(
@@ -236,7 +230,7 @@ def start_s3(
         access_key: the id of the key pair it takes.
         secret_key: the secret of that pair.
         combined_keys: the pair of the wide endpoint that is to serve these buckets, too.
-        count_requests: keep a list of requests for `Endpoint.requests`; costs some speed.
+        count_requests: keep a list of requests for `Endpoint.requests`.
 
     Raises:
         EngineError: rclone is missing or the server did not start.
@@ -247,8 +241,8 @@ def start_s3(
     pairs = [(access_key, secret_key), *([combined_keys] if combined_keys else [])]
     environ = _environment() | {"RCLONE_AUTH_KEY": ",".join(f'"{key},{secret}"' for key, secret in pairs)}
     address = f"s3-{name}.sock"  # below the folder that it is started in: a socket's whole path may not be long
-    server = _rclone_command(address, folder, count_requests=count_requests)
-    endpoint = _build_endpoint(work, name, [address, "--", *server], environ, (access_key, secret_key))
+    arguments = [*([LOG_OPTION] if count_requests else []), address, "--", *_rclone_command(address, folder)]
+    endpoint = _build_endpoint(work, name, arguments, environ, (access_key, secret_key))
     endpoint = replace(endpoint, folder=folder, _requests=[] if count_requests else None)
     endpoint.start()
     return endpoint
@@ -293,13 +287,13 @@ def find_rclone() -> Path:
     return Path(executable)
 
 
-def _rclone_command(address: str, folder: Path, *, count_requests: bool) -> list[str]:
+def _rclone_command(address: str, folder: Path) -> list[str]:
     """Return the command of the server behind a gate."""
     command = [str(find_rclone()), "serve", "s3", "--config", "", "--addr", f"unix://{address}", "--use-json-log"]
     # Without the wait each ranged read (every Parquet footer) sleeps 20 ms first. Objects that someone else wrote into
     # the store show after the cache's time.
     command += ["--vfs-read-wait", "0", "--dir-cache-time", "1s", "--poll-interval", "0"]
-    return [*command, "--log-level", "DEBUG" if count_requests else "NOTICE", str(folder)]
+    return [*command, "--log-level", "NOTICE", str(folder)]
 
 
 def _build_endpoint(

@@ -13,6 +13,9 @@ Either stops answering at a signal, and resumes at another: a server takes much 
 
 The second is in front of several others, and chooses by the bucket. It keeps nothing, so that what it serves is never
 older than what they do.
+
+With `--log-requests` behind the address of the gate, each request that was answered is a line of the output, before its
+client has the answer: `REQUEST 200 GET /us-lake/key?query`. The method is COPY where another object is copied.
 """
 
 from __future__ import annotations
@@ -41,12 +44,36 @@ _HAS_NO_BODY = re.compile(rb"HTTP/1\.1 (204|304) ")
 _CONTINUE = re.compile(rb"HTTP/1\.1 100 ")
 _POLL_SECONDS = 0.01
 _BACKLOG = 1024
+LOG_OPTION, LOG_PREFIX = "--log-requests", b"REQUEST "
+"""The option that has requests logged, and how their lines begin."""
 SUSPEND_SIGNAL, RESUME_SIGNAL = signal.SIGUSR1, signal.SIGUSR2
 """Signals: refuse connections and end the open ones, and accept them again."""
 
 
 class _ConnectionClosedError(Exception):
     """A side has closed the connection."""
+
+
+class RequestLog:
+    """Where answered requests are written to.
+
+    Args:
+        descriptor: the file; None: nowhere.
+    """
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+
+    def write(self, request: bytes, answer: bytes) -> None:
+        """Write a line from the heads of a request and its answer."""
+        if self._descriptor is None:
+            return
+        method, target = request.split(b" ", 2)[:2]
+        if _header_value(request, b"x-amz-copy-source") is not None:
+            method = b"COPY"
+        with self._lock:  # a long line is no single write of a pipe's
+            os.write(self._descriptor, LOG_PREFIX + b" ".join((answer[9:12], method, target)) + b"\n")
 
 
 class BufferedSocket:
@@ -122,9 +149,11 @@ def main(listen: str, *arguments: str) -> None:
 
     Args:
         listen: host and port of the gate.
-        arguments: where requests go, `bucket=address`, or one address for all buckets: host and port, or the path of a
-            Unix socket; then `--` and the server's command.
+        arguments: `--log-requests` or not; where requests go, `bucket=address`, or one address for all buckets: host
+            and port, or the path of a Unix socket; then `--` and the server's command.
     """
+    log = RequestLog(sys.stdout.fileno() if LOG_OPTION in arguments[:1] else None)
+    arguments = tuple(argument for argument in arguments if argument != LOG_OPTION)
     separator = arguments.index("--") if "--" in arguments else len(arguments)
     targets, command = arguments[:separator], arguments[separator + 1 :]
     child = None
@@ -135,9 +164,8 @@ def main(listen: str, *arguments: str) -> None:
                 os.unlink(targets[0])  # of a server that was killed
             child = subprocess.Popen(command)
             _wait_for_server(child, targets[0])
-        accept_connections(
-            listen, parse_routes(targets), _signal_socket(SUSPEND_SIGNAL, RESUME_SIGNAL), markers=bool(command)
-        )
+        signals = _signal_socket(SUSPEND_SIGNAL, RESUME_SIGNAL)
+        accept_connections(listen, parse_routes(targets), signals, log, markers=bool(command))
     finally:
         if child is not None:
             child.terminate()
@@ -183,13 +211,16 @@ def _buffered_socket(connection: socket.socket) -> BufferedSocket:
     return BufferedSocket(connection)
 
 
-def accept_connections(listen: str, routes: Mapping[str, str], signals: socket.socket, *, markers: bool) -> None:
+def accept_connections(
+    listen: str, routes: Mapping[str, str], signals: socket.socket, log: RequestLog, *, markers: bool
+) -> None:
     """Take connections; none while the gate is dark, which it is from one signal to the other.
 
     Args:
         listen: host and port of the gate.
         routes: bucket → address, as `parse_routes` returns them.
         signals: where the numbers of signals come from.
+        log: gets the requests.
         markers: the server behind it is one that takes no markers.
     """
     host, _, port = listen.rpartition(":")
@@ -208,7 +239,7 @@ def accept_connections(listen: str, routes: Mapping[str, str], signals: socket.s
         elif server in ready:
             connection, _ = server.accept()
             open_sockets.add(connection)
-            arguments = (_buffered_socket(connection), routes, markers, open_sockets)
+            arguments = (_buffered_socket(connection), routes, markers, open_sockets, log)
             threading.Thread(target=serve_connection, args=arguments, daemon=True).start()
 
 
@@ -231,7 +262,11 @@ def _reserve_address(address: tuple[str, int]) -> socket.socket:
 
 
 def serve_connection(
-    client: BufferedSocket, routes: Mapping[str, str], markers: bool, open_sockets: set[socket.socket]
+    client: BufferedSocket,
+    routes: Mapping[str, str],
+    markers: bool,
+    open_sockets: set[socket.socket],
+    log: RequestLog,
 ) -> None:
     """Pass on the requests of one connection, whose sockets are among the open ones while it lasts."""
     servers: dict[str, BufferedSocket] = {}
@@ -245,7 +280,7 @@ def serve_connection(
                 open_sockets.add(servers[address].socket)
                 if client.socket not in open_sockets:  # the gate has gone dark meanwhile
                     raise _ConnectionClosedError
-            _forward_request(request, client, servers[address], markers=markers)
+            _forward_request(request, client, servers[address], log, markers=markers)
     open_sockets.discard(client.socket)
     for server in servers.values():
         open_sockets.discard(server.socket)
@@ -263,7 +298,9 @@ def _wait_for_request(client: BufferedSocket, servers: Collection[BufferedSocket
         raise _ConnectionClosedError
 
 
-def _forward_request(request: bytes, client: BufferedSocket, server: BufferedSocket, *, markers: bool) -> None:
+def _forward_request(
+    request: bytes, client: BufferedSocket, server: BufferedSocket, log: RequestLog, *, markers: bool
+) -> None:
     """Pass on a request, and its answer."""
     if markers and _is_marker(request):
         answer = _probe_marker(request, server)
@@ -271,6 +308,7 @@ def _forward_request(request: bytes, client: BufferedSocket, server: BufferedSoc
         server.socket.sendall(request)
         answer = server.read_until(_HEAD_END)
         if not _CONTINUE.match(answer):
+            log.write(request, answer)
             _forward_answer(request, answer, client, server)
             raise _ConnectionClosedError  # it is unknown whether the client sends the body now
         client.socket.sendall(answer)
@@ -279,6 +317,7 @@ def _forward_request(request: bytes, client: BufferedSocket, server: BufferedSoc
     else:
         _forward_body(request, request, client, server)
         answer = server.read_until(_HEAD_END)
+    log.write(request, answer)
     _forward_answer(request, answer, client, server)
     if b"close" in (_header_value(request, b"connection"), _header_value(answer, b"connection")):
         raise _ConnectionClosedError

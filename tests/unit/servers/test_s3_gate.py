@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ class Servers:
         self.listening: list[socket.socket] = []
         self.threads: list[threading.Thread] = []
         self.signals: socket.socket | None = None
+        self.log = s3_gate.RequestLog()
 
     def serve(self, *scripts: Script) -> str:
         """Start a server that plays a script a connection; return its address."""
@@ -62,7 +64,7 @@ class Servers:
         port = free_port()
         signal_socket, self.signals = socket.socketpair()
         _KEPT.append(self.signals)
-        arguments = (f"{LOOPBACK}:{port}", s3_gate.parse_routes(targets), signal_socket)
+        arguments = (f"{LOOPBACK}:{port}", s3_gate.parse_routes(targets), signal_socket, self.log)
         threading.Thread(
             target=s3_gate.accept_connections, args=arguments, kwargs={"markers": markers}, daemon=True
         ).start()
@@ -124,6 +126,27 @@ def test_requests_and_answers_are_passed_on_as_they_are(servers: Servers, reques
             client.sendall(request_)
             assert receive(client, len(answer)) == answer
         assert ended(client)  # for the server hung up
+
+
+def test_answered_requests_are_logged(servers: Servers) -> None:
+    reading, writing = os.pipe()
+    servers.log = s3_gate.RequestLog(writing)
+    get = b"GET /lake/a%20b?x=/ HTTP/1.1\r\nHost: x\r\n\r\n"
+    copied = b"PUT /lake/c HTTP/1.1\r\nX-Amz-Copy-Source: /lake/a\r\nContent-Length: 0\r\n\r\n"
+    refusal = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+
+    def script(connection: socket.socket) -> None:
+        exchange(get, OK)(connection)
+        exchange(copied, refusal)(connection)
+
+    with servers.connect(servers.serve(script)) as client:
+        for request, answer in ((get, OK), (copied, refusal)):
+            client.sendall(request)
+            assert receive(client, len(answer)) == answer
+    lines = b"REQUEST 200 GET /lake/a%20b?x=/\nREQUEST 403 COPY /lake/c\n"
+    assert os.read(reading, 1000) == lines
+    os.close(reading)
+    os.close(writing)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +240,7 @@ def test_a_connection_that_is_taken_as_the_gate_goes_dark_reaches_no_server(serv
     gone, client = socket.socketpair()
     client.sendall(b"GET /lake/a HTTP/1.1\r\n\r\n")
     place = servers.serve(lambda connection: None if ended(connection) else pytest.fail("it was asked"))
-    s3_gate.serve_connection(s3_gate.BufferedSocket(gone), {"": place}, False, set())
+    s3_gate.serve_connection(s3_gate.BufferedSocket(gone), {"": place}, False, set(), s3_gate.RequestLog())
     assert ended(client)
     client.close()
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +128,15 @@ class Airflow:
         return answer.json() if answer.content else None
 
     def _send(self, method: str, path: str, arguments: Mapping[str, Any]) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self._token}"}
         with httpx.Client(base_url=self.url, timeout=_REQUEST_SECONDS, trust_env=False) as client:
-            token = client.get("/auth/token").raise_for_status().json()["access_token"]
-            return client.request(method, f"/api/v2{path}", headers={"Authorization": f"Bearer {token}"}, **arguments)
+            return client.request(method, f"/api/v2{path}", headers=headers, **arguments)
+
+    @cached_property
+    def _token(self) -> str:
+        # Airflow's are good for a day.
+        answer = httpx.get(f"{self.url}/auth/token", timeout=_REQUEST_SECONDS, trust_env=False).raise_for_status()
+        return str(answer.json()["access_token"])
 
     def wait_for_dag(self, dag: str, *, timeout: float = 180.0) -> None:
         """Wait until the DAG processor has parsed a DAG.

@@ -156,7 +156,8 @@ def _union(spark: SparkSession, wanted: dict[str, tuple[str, str]]) -> dict[str,
         for name, (relation, columns) in wanted.items()
     ]
     rows: dict[str, list[str]] = {name: [] for name in wanted}
-    for name, text in spark.sql(" UNION ALL ".join(parts)).collect():
+    # In one task: each would be sent the plans of all parts, and take longer to read them than its few rows.
+    for name, text in spark.sql(" UNION ALL ".join(parts)).coalesce(1).collect():
         rows[name].append(text)
     return {name: sorted(texts) for name, texts in rows.items()}
 

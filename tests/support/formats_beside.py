@@ -20,6 +20,7 @@ from sterna.replication.failover.catalog_seed import slot_name
 from sterna.replication.failover.rejoin import lost_branch
 from sterna.replication.replica import file_list
 from sterna.replication.replica.change_record import CHANGES, HEADER
+from sterna.replication.replica.delay_hours import HOUR
 from sterna.replication.replica.feature_position import POSITION
 from sterna.replication.replica.held_list import DIGEST_FORM
 from sterna.replication.replica.tags import pin_tag, sink_tag
@@ -40,6 +41,11 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
         UNWRITTEN,
     ),
     ("A group of files that maintenance could not write", "in that file", UNWRITTEN_GROUP),
+    (
+        "An hour of the index of delays",
+        "`<replica root>/_sterna/delays/<hour>.json`, with `version` 1; of more than 100 kB it is gzipped",
+        HOUR,
+    ),
     ("A dead letter", "`<replica root>/_sterna/dead/<outlet>/<time>-<event id>.json`", DEAD_LETTER),
 )  # type: ignore[assignment] - each is a record of some class
 

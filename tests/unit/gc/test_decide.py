@@ -72,6 +72,16 @@ def uris_in(files: Files) -> list[str]:
     return [uri for part in files.parts() for uri in part.column("uri").to_pylist()]
 
 
+def test_the_index_of_delays_stays_for_its_horizon_at_least() -> None:
+    root = f"{ROOT}/_sterna/delays"
+    files = {f"{root}/{days}.json": (1, NOW - days * 24 * HOUR) for days in (2, 8, 30)}
+    for keep, left in ((24, {"2.json"}), (24 * 20, {"2.json", "8.json"})):
+        law = rules([(NOW - 30 * HOUR, frozenset(files))], keep=keep)
+        assert {uri for uri, (_, at) in files.items() if not law.is_expired(uri, at)} == {
+            f"{root}/{name}" for name in left
+        }
+
+
 def uris_of(unreachable: frozenset[str]) -> Callable[[], Iterator[pa.Table]]:
     rows = pa.table({"uri": pa.array(sorted(unreachable), pa.string())})
     return lambda: (rows.slice(start, 2) for start in range(0, len(rows), 2))

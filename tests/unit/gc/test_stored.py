@@ -54,8 +54,8 @@ def test_superseded_metadata_goes_with_keep(world: World) -> None:
     assert stored(world, "collect") == sum(
         path.stat().st_size
         for path in (world.folder / "eu/replica").rglob("*")
-        if path.is_file() and "_sterna" not in path.parts
-    ), "no evidence is left but that of clean-ups"
+        if path.is_file() and ("_sterna" not in path.parts or "delays" in path.parts)
+    ), "no evidence is left but that of clean-ups, and the index of delays"
 
 
 def test_status_tells_what_the_newest_clean_up_counted(world: World) -> None:
@@ -69,8 +69,10 @@ def test_status_tells_what_the_newest_clean_up_counted(world: World) -> None:
     assert totals.at == at.isoformat()
     assert (totals.superseded.files, totals.unreachable.files) == (3, 0)
     assert totals.superseded.bytes == sum(before.values()) - before[max(before)]
-    runs = world.folder / "eu/replica/_sterna/runs"
-    assert totals.evidence.bytes == sum(path.stat().st_size for path in runs.rglob("*") if path.is_file())
+    evidence = [path for path in (world.folder / "eu/replica/_sterna").rglob("*") if path.is_file()]
+    assert {path.relative_to(world.folder / "eu/replica/_sterna").parts[0] for path in evidence} >= {"runs", "delays"}
+    before_pass = [path for path in evidence if "collect" not in path.parts]
+    assert totals.evidence.bytes == sum(path.stat().st_size for path in before_pass)
     for hours in (3, 5):
         clean(world, soon(hours), delete=False, **SHORT)
     would_go = gather_status(world.context()).stored

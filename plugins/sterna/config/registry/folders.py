@@ -32,10 +32,23 @@ DEAD_LETTERS: Final = "dead"
 """Dead letters of sinks."""
 BANDWIDTH: Final = "bandwidth"
 """Leases on the bandwidth of locations."""
+DELAYS: Final = "delays"
+"""The index of delays, a file an hour."""
 VERBATIM: Final = "verbatim"
 """Verbatim copies of other regions' path-bearing files (`sterna.config.verbatim_copies`)."""
 
-AGE_EXPIRED_FOLDERS: Final = (RUNS, GC, TRANSIT, PLANNING, SWEEP, FEATURES, TRANSFORMS, BANDWIDTH, MAINTENANCE)
+AGE_EXPIRED_FOLDERS: Final = (
+    RUNS,
+    GC,
+    TRANSIT,
+    PLANNING,
+    SWEEP,
+    FEATURES,
+    TRANSFORMS,
+    BANDWIDTH,
+    MAINTENANCE,
+    DELAYS,
+)
 """What a clean-up deletes by its age, and not by what heads reach."""
 STATE_FOLDERS: Final = (*AGE_EXPIRED_FOLDERS, HELD, DEAD_LETTERS, VERBATIM)
 

@@ -10,6 +10,7 @@ from sterna.config.mapping import Mapping, without_digest
 from sterna.config.registry import folders
 from sterna.config.registry.fingerprint import split_metadata_version
 from sterna.config.registry.folders import (
+    DELAYS,
     FEATURES,
     GC,
     RUNS,
@@ -36,6 +37,7 @@ from sterna.maintenance.deletion.file_lists import (
 from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount
 from sterna.maintenance.deletion.passes import Pass, modified_until, unreachable_in_all
 from sterna.replication.replica.bulk_state import bulk_run_uri
+from sterna.replication.replica.delay_index import HORIZON
 from sterna.replication.replica.reachability import ReachedFiles
 
 FILE, EVIDENCE, DEAD_LETTER, UNKNOWN = "file", "evidence", "letter", "strange"
@@ -104,7 +106,7 @@ class Rules:
     def is_expired(self, uri: str, modified: datetime) -> bool:
         """Return whether evidence is older than `keep`, and not the record of a pass that is still needed.
 
-        Intermediate objects of a run expire after `grace`.
+        Intermediate objects of a run expire after `grace`, and those of the index of delays not before its horizon.
         """
         root = self.mapping.region.replica_root
         state_folders = (f"{state_folder(root, name)}/" for name in (SWEEP, FEATURES, TRANSFORMS))
@@ -114,6 +116,8 @@ class Rules:
             return False
         if self.is_working_file(uri):
             return modified <= self.now - min(self.grace, self.keep)
+        if uri.startswith(f"{state_folder(root, DELAYS)}/"):
+            return modified <= self.now - max(self.keep, HORIZON)
         is_pass = uri.startswith(f"{state_folder(root, GC)}/")
         is_needed = is_pass and (not self.passes or modified >= self.passes[0].written_at)
         return not is_needed and modified <= self.now - self.keep

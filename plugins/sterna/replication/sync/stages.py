@@ -26,6 +26,7 @@ from sterna.replication.replica import file_list as listing
 from sterna.replication.replica import run_folder
 from sterna.replication.replica.bulk_state import Heartbeat, keep_alive
 from sterna.replication.replica.catalog_copy import wait_until_served
+from sterna.replication.replica.delay_index import update_delay_index
 from sterna.replication.replica.head import GC_EXPIRY_SECONDS, read_head
 from sterna.replication.replica.ids import new_run_id
 from sterna.replication.replica.lag import lags_after_sync
@@ -320,6 +321,8 @@ def publish(
     )
     run_folder.save_report(context, report)
     progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_text}")
+    if report.outcome == "published":
+        update_delay_index(context, progress)
     complete_verbatim(context.with_read_cache(run), sync_plan, resolution.actions if new_head else (), progress)
     run_folder.delete_working_files(context, run, sync_plan)
     return report

@@ -1,0 +1,303 @@
+"""The index of delays beside the replica: written by syncs, read by status and metrics, rebuilt where it is lost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sterna.catalog.model import Put, namespace_content
+from sterna.codec import MalformedRecord
+from sterna.replication.replica import delay_index
+from sterna.replication.replica.delay_hours import (
+    HOUR_FILE,
+    DelayHour,
+    hour_of,
+    hour_start,
+    parse_hour_name,
+)
+from sterna.replication.replica.delay_index import DelayIndex, IndexUnusable, read_delay_index
+from sterna.replication.replica.delay_tracker import Ahead, DelayState, OpenCommits
+from sterna.storage.objects import Objects
+from tests.support.doubles.catalog import InMemoryCatalog
+from tests.support.small_world import World, make_world, run, table
+
+HOUR = DelayHour(
+    "2026-11-28T19",
+    "2026-11-28T17",
+    "r1",
+    DelayState(
+        1_764_000_000_000,
+        "r2",
+        "m2",
+        {"nyc.flights": (OpenCommits(1_764_000_060_000, 2), OpenCommits(1_764_000_120_000, 1))},
+        {"nyc.planes": Ahead("m3", 1_764_000_180_000)},
+    ),
+    {"nyc.é": {0: {5: 2, 60: 1}, 11: {136: 1}}},
+)
+WRITTEN = (
+    '{"version":1,"begun":1764000000000,"replica":"r2","source":"m2",'
+    '"open":{"nyc.flights":[[1764000060000,2],[1764000120000,1]]},"ahead":{"nyc.planes":["m3",1764000180000]},'
+    '"hour":"2026-11-28T19","previous":"2026-11-28T17","after":"r1",'
+    '"delays":{"nyc.\\u00e9":{"0":{"5":2,"60":1},"11":{"136":1}}}}'
+)
+
+
+class Clock:
+    """The catalog's clock."""
+
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC) - timedelta(hours=5)
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: Clock) -> World:
+    return replace(make_world(tmp_path), catalog=InMemoryCatalog(clock))
+
+
+def folder(world: World) -> Path:
+    return world.folder / "eu" / "replica" / "_sterna" / "delays"
+
+
+def read(world: World, days: int = 7) -> DelayIndex:
+    context = world.context()
+    return read_delay_index(context, context.objects, datetime.now(UTC) - timedelta(days=days))
+
+
+def ended(index: DelayIndex) -> Counter[tuple[str, int]]:
+    counts: Counter[tuple[str, int]] = Counter()
+    for hour in index.hours:
+        for name, slots in hour.delays.items():
+            for histogram in slots.values():
+                counts.update({(name, bucket): count for bucket, count in histogram.items()})
+    return counts
+
+
+def some_hours(world: World, clock: Clock) -> None:
+    """Commit and sync in four hours, one after the other."""
+    for number in range(4):
+        world.commit(a=world.write("a"), **({"b": world.write("b")} if number % 2 else {}))
+        clock.now += timedelta(seconds=40 + number)
+        run(world)
+        clock.now += timedelta(hours=1)
+
+
+def test_an_hour_has_the_bytes_that_it_had_first() -> None:
+    assert HOUR_FILE.dumps(HOUR) == WRITTEN.encode()
+    assert HOUR_FILE.loads(WRITTEN.encode()) == HOUR
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ('"5":2', '"5":-2'),
+        ('"5":2', '"05":2'),
+        ('"5":2', '"x":2'),
+        ('"11":', '"12":'),
+        ('"version":1', '"version":2'),
+        ('"replica":"r2",', ""),
+        ("[1764000120000,1]", "[1764000120000]"),
+        ('{"5":2,"60":1}', "[]"),
+    ],
+)
+def test_what_sterna_does_not_write_is_no_hour(written: str, instead: str) -> None:
+    with pytest.raises(MalformedRecord):
+        HOUR_FILE.loads(WRITTEN.replace(written, instead).encode())
+
+
+def test_files_are_named_by_their_hour() -> None:
+    at = 1_764_000_000_123
+    assert hour_start(hour_of(at)) * 1000 <= at < hour_start(hour_of(at)) * 1000 + 3_600_000
+    assert parse_hour_name("2026-11-28T19.json") == "2026-11-28T19"
+    for name in ("2026-11-28T19", "2026-11-28T24.json", "2026-11-28T9.json", "x.json", ""):
+        assert parse_hour_name(name) == ""
+
+
+def test_each_sync_writes_down_what_it_made_visible(world: World, clock: Clock) -> None:
+    some_hours(world, clock)
+    assert len(list(folder(world).iterdir())) == 4
+    index = read(world)
+    assert (index.rebuilt, index.open, index.changed) == ("", {}, frozenset())
+    # What the first sync published is where counting begins.
+    assert sum(count for (name, _), count in ended(index).items() if name == "ns.a") == 3
+    assert {bucket for name, bucket in ended(index) if name == "ns.b"} <= set(range(41, 50))
+
+
+def test_who_only_looks_continues_it_in_memory(world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    written = {path.name: path.read_bytes() for path in folder(world).iterdir()}
+    monkeypatch.setattr("sterna.replication.sync.stages.update_delay_index", lambda *_: None)
+    world.commit(a=world.write("a"))
+    run(world)
+    world.commit(a=world.write("a"))
+    index = read(world)
+    assert sum(ended(index).values()) == 1 and index.changed
+    assert [entry.count for entry in index.open["ns.a"]] == [1]
+    assert {path.name: path.read_bytes() for path in folder(world).iterdir()} == written
+
+
+def test_held_tables_and_what_waits_for_them_are_open(world: World, clock: Clock) -> None:
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    for _ in range(3):
+        world.commit(bad=f"file://{world.folder}/us/lake/bad/metadata/gone.metadata.json", a=world.write("a"))
+        world.commit(b=world.write("b"))
+        run(world)
+    index = read(world)
+    assert {name: sum(entry.count for entry in entries) for name, entries in index.open.items()} == {
+        "ns.bad": 3,
+        "ns.a": 3,
+    }
+    assert {name for name, _ in ended(index)} == {"ns.b"}
+
+
+def test_a_table_that_may_not_be_here_counts_nowhere(world: World, clock: Clock) -> None:
+    registry = world.registry.model_validate(
+        {**world.registry.model_dump(mode="json"), "policies": [{"tables": ["ns.a"], "replicate": False}]}
+    )
+    world = replace(world, registry=registry)
+    for _ in range(2):
+        world.commit(a=world.write("a"), b=world.write("b"))
+        run(world)
+    world.commit(a=world.write("a"))
+    index = read(world)
+    assert {name for name, _ in ended(index)} == {"ns.b"}
+    assert index.open == {}
+
+
+@pytest.mark.parametrize("damage", ["all", "first", "middle", "newest", "cut", "text", "swapped", "gzip"])
+def test_an_index_that_is_missing_or_damaged_is_rebuilt_and_said_so(world: World, clock: Clock, damage: str) -> None:
+    some_hours(world, clock)
+    before = read(world)
+    files = sorted(folder(world).iterdir())
+    if damage == "all":
+        for path in files:
+            path.unlink()
+    elif damage in ("first", "middle", "newest"):
+        files[{"first": 0, "middle": 1, "newest": -1}[damage]].unlink()
+    elif damage == "cut":
+        files[2].write_bytes(files[2].read_bytes()[:-10])
+    elif damage == "gzip":
+        files[2].write_bytes(gzip.compress(files[2].read_bytes())[:-20])
+    elif damage == "text":
+        files[2].write_text(json.dumps({"version": 1}))
+    else:
+        files[2].write_bytes(files[1].read_bytes())
+    seen = read(world)
+    assert ended(seen) == ended(before)
+    assert bool(seen.rebuilt) == (damage != "newest")
+    world.commit(a=world.write("a"))
+    run(world)
+    again = read(world)
+    if damage in ("first", "middle"):  # a writer doesn't read so far back
+        assert again.rebuilt
+        for path in folder(world).iterdir():
+            path.unlink()
+        world.commit(a=world.write("a"))
+        run(world)
+        again = read(world)
+    assert again.rebuilt == ""
+    assert ended(again)["ns.b", 42] == ended(before)["ns.b", 42]
+
+
+def test_where_much_is_to_be_read_who_looks_says_so(
+    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_hours(world, clock)
+    monkeypatch.setattr(delay_index, "MAX_READER_COMMITS", 2)
+    assert read(world).rebuilt == ""
+    for path in folder(world).iterdir():
+        path.unlink()
+    with pytest.raises(IndexUnusable, match="there is no index of delays; a sync that publishes rebuilds it"):
+        read(world)
+
+
+def test_a_region_without_any_publication_has_none(world: World) -> None:
+    with pytest.raises(IndexUnusable, match="there is no index"):
+        read(world)
+
+
+def test_a_branch_that_was_reset_rebuilds_it(world: World, clock: Clock) -> None:
+    some_hours(world, clock)
+    heads = [commit.hash for commit in world.catalog.history("main_replica_eu", operations=False)]
+    world.catalog.assign("main_replica_eu", heads[1])
+    assert "doesn't continue" in read(world).rebuilt
+
+
+def test_commits_that_are_not_sternas_are_left_out(world: World, clock: Clock) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    world.catalog.commit_as("somebody", "main_replica_eu", [Put(("x",), namespace_content(("x",)))])
+    assert read(world).open == {}
+
+
+def test_nothing_of_it_fails_a_sync(world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    (path,) = folder(world).iterdir()
+    path.unlink()
+    folder(world).rmdir()
+    folder(world).write_text("a file where its folder was")
+    world.commit(a=world.write("a"))
+    assert run(world).outcome == "published"
+
+
+def test_a_week_with_a_commit_a_minute_is_read_by_a_request_an_hour(
+    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    (path,) = folder(world).iterdir()
+    last = HOUR_FILE.loads(path.read_bytes())
+    week = [hour_of((hour_start(last.hour) - 3_600 * back) * 1000) for back in range(168, 0, -1)]
+    begun, previous = (hour_start(week[0])) * 1000, ""
+    for hour in week:
+        state = replace(last.state, begun=begun, replica=f"r{hour}")
+        slots = {slot: {5: 3, 6: 2} for slot in range(12)}
+        (folder(world) / f"{hour}.json").write_bytes(
+            HOUR_FILE.dumps(DelayHour(hour, previous, f"r{previous}" if previous else "", state, {"ns.a": slots}))
+        )
+        previous = hour
+    state = replace(last.state, begun=begun)
+    path.write_bytes(HOUR_FILE.dumps(replace(last, previous=previous, after=f"r{previous}", state=state)))
+    requests: Counter[str] = Counter()
+    for name in ("list", "read"):
+        real = getattr(Objects, name)
+        monkeypatch.setattr(
+            Objects,
+            name,
+            lambda *given, _real=real, _name=name, **more: requests.update([_name]) or _real(*given, **more),
+        )
+    index = read(world)
+    hours = len(index.hours)
+    assert (index.rebuilt, sum(ended(index).values()), hours) == ("", (hours - 1) * 60, hours)
+    assert hours >= 163 and requests == {"list": 1, "read": hours}
+    requests.clear()
+    read(world)
+    assert requests == {"list": 1, "read": 2}, "hours that are over are read once"
+
+
+def test_a_renamed_table_is_another_one(world: World, clock: Clock) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    location = world.write("a")
+    content = world.catalog.contents("main", world.catalog.reference("main").hash, [("ns", "a")])[("ns", "a")]
+    world.commit(a=None, c=location)
+    run(world)
+    assert content.kind == table(location).kind
+    assert {name for name, _ in ended(read(world))} == {"ns.c"}

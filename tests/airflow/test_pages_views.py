@@ -149,7 +149,7 @@ STATUS = {
         for at in range(25)
     ],
     "unseen": ["the store of us"],
-    "day": [],
+    "delays": None,
 }
 
 

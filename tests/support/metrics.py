@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import MagicMock, patch
 
+from sterna.operations.measures import MEASURES
 from sterna.serving.http import metrics
 from sterna.serving.queries.counters import DURATION_BOUNDS_SECONDS
 
 _AIRFLOW = Path(metrics.__file__).parents[2] / "airflow"
 _TAKES = re.compile(r'stats\.(?:gauge|incr)\("(sterna\.\w+)"')
-_LAG_GAUGES = re.compile(r'^ {8}"(sterna\.\w+)": ', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ def gateway_metrics_table() -> str:
     """Return the table of what a gateway with all of its services has under `/metrics`."""
     services = MagicMock()
     services.ingest.stopped_partitions = 0
+    services.status.region, services.status.measures = "eu", []
     services.queries.counts.executions = [0] * (len(DURATION_BOUNDS_SECONDS) + 1)
     families: list[_Family] = []
     with ExitStack() as patches:
@@ -59,5 +60,4 @@ def _histogram(name: str, text: str, *_: object) -> _Family:
 def airflow_metric_names() -> set[str]:
     """Return the names of all metrics that the code gives to Airflow."""
     texts = [path.read_text() for path in _AIRFLOW.glob("*.py")]
-    gauges = _LAG_GAUGES.findall((_AIRFLOW / "metrics.py").read_text())
-    return {name for text in texts for name in _TAKES.findall(text)} | set(gauges)
+    return {name for text in texts for name in _TAKES.findall(text)} | {f"sterna.{name}" for name in MEASURES}

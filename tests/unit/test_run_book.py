@@ -60,6 +60,8 @@ def test_every_alarm_has_an_entry() -> None:
         "transit",
         "holds",
         "held tables can't be read",
+        "misses",
+        "objectives are met",
         "cut off",
         "clean-up",
         "slots",

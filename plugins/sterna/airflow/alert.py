@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.base import SternaServicesOperator, fail_with
-from sterna.airflow.metrics import record_alarms, record_lags, record_unreadable_held
+from sterna.airflow.metrics import record_status
 from sterna.airflow.settings import get_float, get_patterns, get_timedelta
 
 if TYPE_CHECKING:
@@ -105,13 +105,7 @@ def check_region(
     status = read_alarm_status(region, evidence=limits.gc is not None, maintenance=maintenance)
     _log_status(status, progress)
     raised = find_alarms(status, limits)
-    if status.unread_held:
-        record_unreadable_held(status)
-    else:
-        lagging = [*(table.held for table in status.held), *(table.held for table in status.transit)]
-        bytes_left = sum(table.bytes_left for table in status.transit)
-        record_lags(status.region, status.watermark_lag_seconds, lagging, limits.ignore_held, bytes_left)
-    record_alarms(status, raised)
+    record_status(status, limits)
     fail_with([alarm.message for alarm in raised])
     return alarm_lag(status, limits)
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from sterna.airflow.settings import get_patterns
 
 if TYPE_CHECKING:
+    from sterna.operations.alarms import AlarmLimits
     from sterna.operations.status.model import RegionStatus
     from sterna.replication.replica.held import Held
     from sterna.replication.replica.model import Report
-    from sterna.runtime.status import Condition, ReconcilerStatus
+    from sterna.runtime.status import ReconcilerStatus
 
 
 def record_sync(report: Report) -> None:
@@ -53,55 +54,24 @@ def record_lags(
     stats.gauge("sterna.transit_tables", len(transit), tags=tags)
     stats.gauge("sterna.transit_bytes", bytes_left, tags=tags)
     oldest = None if watermark is None else Lags(watermark, held_lag_seconds, transit_lag).oldest
-    _record_lag_gauges(region, oldest, watermark, held_lag_seconds)
-    if transit_lag is not None:
-        stats.gauge("sterna.transit_lag_seconds", transit_lag, tags=tags)
-
-
-def record_unreadable_held(status: RegionStatus) -> None:
-    """Report how many tables a region holds, and its lags with them, where the list of them can't be read."""
-    from airflow.sdk.observability import stats
-
-    count = status.unread_held.count if status.unread_held else 0
-    stats.gauge("sterna.held_tables", count, tags={"region": status.region})
-    _record_lag_gauges(status.region, status.lag_seconds, status.watermark_lag_seconds, status.held_lag_seconds)
-
-
-def _record_lag_gauges(region: str, oldest: float | None, watermark: float | None, held: float | None) -> None:
-    from airflow.sdk.observability import stats
-
     for name, lag in {
         "sterna.lag_seconds": oldest,
         "sterna.watermark_lag_seconds": watermark,
-        "sterna.held_lag_seconds": held,
+        "sterna.held_lag_seconds": held_lag_seconds,
+        "sterna.transit_lag_seconds": transit_lag,
     }.items():
         if lag is not None:
-            stats.gauge(name, lag, tags={"region": region})
+            stats.gauge(name, lag, tags=tags)
 
 
-def record_alarms(status: RegionStatus, active_alarms: Sequence[Condition]) -> None:
-    """Report what the alert checks beside the lags, and how many alarms there are."""
+def record_status(status: RegionStatus, limits: AlarmLimits) -> None:
+    """Report a region's status: what the alert goes by, and how many alarms there are."""
     from airflow.sdk.observability import stats
 
-    from sterna.operations.alarms import evidence_age
+    from sterna.operations.measures import region_measures
 
-    tags = {"region": status.region}
-    stats.gauge("sterna.alarms", len(active_alarms), tags=tags)
-    stats.gauge("sterna.unseen", len(status.unseen), tags=tags)
-    stats.gauge("sterna.cut_off", int(status.cut_off is not None), tags=tags)
-    age = evidence_age(status)
-    if age is not None:
-        stats.gauge("sterna.gc_lag_seconds", age, tags=tags)
-    if status.stored:
-        stats.gauge("sterna.stored_bytes", status.stored.objects.bytes, tags=tags)
-        stats.gauge("sterna.evidence_bytes", status.stored.evidence.bytes, tags=tags)
-        stats.gauge("sterna.superseded_bytes", status.stored.superseded.bytes, tags=tags)
-        stats.gauge("sterna.garbage_bytes", status.stored.garbage.bytes, tags=tags)
-    if status.silent is not None:
-        stats.gauge("sterna.maintenance_waits_for", len(status.silent), tags=tags)
-    if status.slots:
-        stats.gauge("sterna.slot_behind_bytes", max(slot.behind for slot in status.slots), tags=tags)
-        stats.gauge("sterna.slot_used", max(slot.used or 0.0 for slot in status.slots), tags=tags)
+    for measure in region_measures(status, limits):
+        stats.gauge(f"sterna.{measure.name}", measure.value, tags={"region": status.region, **measure.labels})
 
 
 def record_reconcilers(region: str, kind: str, failed: Collection[str], statuses: Sequence[ReconcilerStatus]) -> None:

@@ -12,6 +12,7 @@ from sterna.errors import ExitCode, printable
 from sterna.runtime.status import Condition, blocked, is_overdue
 
 if TYPE_CHECKING:
+    from sterna.operations.objectives import ObjectiveStatus
     from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus
     from sterna.replication.replica.held import Held
 
@@ -96,6 +97,15 @@ def evidence_age(status: RegionStatus) -> float | None:
     return (datetime.now(UTC) - datetime.fromisoformat(status.oldest_evidence)).total_seconds()
 
 
+def budget_text(objective: ObjectiveStatus) -> str:
+    """Return what is left of a week's budget, in words."""
+    if objective.left is None:
+        return "what is left of its budget is unknown"
+    if objective.left < 0:
+        return f"its budget is exceeded {1 - objective.left:.3g} times"
+    return f"{100 * objective.left:.3g} % of its budget is left"
+
+
 def _branch_text(status: RegionStatus, _: AlarmLimits) -> str:
     return status.problem
 
@@ -149,6 +159,30 @@ def _transit_text(status: RegionStatus, limits: AlarmLimits) -> str:
     return f"{status.region} lags behind main by more than {limits.lag:.0f} s with tables in transit: {details}{more}"
 
 
+def _objective_text(status: RegionStatus, _: AlarmLimits) -> str:
+    burning = [_burning_text(objective) for objective in _objectives(status) if objective.burning]
+    return f"{status.region} misses an objective: {'; '.join(burning)}" if burning else ""
+
+
+def _burning_text(objective: ObjectiveStatus) -> str:
+    rate = max(objective.burn.values())
+    return (
+        f"{objective.name}: {objective.late} of {objective.count} versions of a week are late, "
+        f"{budget_text(objective)}, burning at up to {rate:.3g} times what it allows"
+    )
+
+
+def _unknown_objective_text(status: RegionStatus, _: AlarmLimits) -> str:
+    unknown = [objective.name for objective in _objectives(status) if objective.burning is None]
+    if not unknown or status.problem or status.cut_off:  # then that is the reason, and an alarm itself
+        return ""
+    return f"{status.region}: whether objectives are met is unknown: {status.delays.problem if status.delays else ''}"
+
+
+def _objectives(status: RegionStatus) -> tuple[ObjectiveStatus, ...]:
+    return status.delays.objectives if status.delays else ()
+
+
 def _transit_table_text(table: InTransitStatus) -> str:
     lag = "an unknown time" if table.lag_seconds is None else f"{table.lag_seconds:.0f} s"
     idle = ", and no bulk run is copying it" if table.under_way is False and table.bytes_left else ""
@@ -195,6 +229,13 @@ ALARM_CHECKS: Final = (
     AlarmCheck("transit", "a table is in transit for as long", _transit_text),
     AlarmCheck("held", "a table is held for as long, unless `[sterna] ignore_held` names it", _held_text),
     AlarmCheck("held", "the list of held tables can't be read", _unread_held_text, ExitCode.RETRY_LATER),
+    AlarmCheck("objective", "an `objective` of a policy burns its budget too fast", _objective_text),
+    AlarmCheck(
+        "objective",
+        "whether an `objective` is met can't be said",
+        _unknown_objective_text,
+        ExitCode.RETRY_LATER,
+    ),
     AlarmCheck("cut off", "the region is cut off from the primary's catalog", _cut_off_text, ExitCode.RETRY_LATER),
     AlarmCheck("gc", "no clean-up has made progress for `[sterna] gc_limit`", _gc_text),
     AlarmCheck("slot", "a replication slot is near its limit (`[sterna] slot_limit`)", _slots_text),

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sterna.operations.alarms import budget_text
 from sterna.text.gc import excluded_size_text, size_text
 from sterna.text.lines import join_lines, one_line
 
 if TYPE_CHECKING:
+    from sterna.operations.objectives import ObjectiveStatus
+    from sterna.operations.status.delay_model import DelaySummary, RegionDelays, TableDelays
     from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus, ShortRetention, StorageUsage
     from sterna.replication.failover.model import Slot
 
@@ -27,6 +30,7 @@ def status_text(status: RegionStatus) -> str:
             else []
         ),
         f"  last commit {status.last_commit or 'never'} by run {status.last_run or '-'}",
+        *(f"  {line}" for line in delay_lines(status.delays)),
         *(f"  {transit_line(transit)}" for transit in status.transit),
         *(f"  {held_line(held)}" for held in status.held),
         *([f"  {status.unread_held.line}"] if status.unread_held else []),
@@ -41,6 +45,45 @@ def status_text(status: RegionStatus) -> str:
         *([f"  {status.problem}"] if status.problem else []),
     ]
     return join_lines(lines)
+
+
+def delay_lines(delays: RegionDelays | None) -> list[str]:
+    """Return the lines on how late new versions became visible, on objectives, and on the slowest tables of a day."""
+    if delays is None:
+        return []
+    lines = [f"objective {_objective_text(objective)}" for objective in delays.objectives]
+    if delays.problem:
+        return [
+            one_line(line) for line in (f"how late new versions became visible is unknown: {delays.problem}", *lines)
+        ]
+    windows = "; ".join(_window_text(summary) for summary in delays.windows)
+    slowest = sorted(delays.tables, key=lambda table: -(_day_of(table).most or 0))[:_MAX_NAMED_TABLES]
+    shown = [f"{table.key} {_window_text(_day_of(table))}" for table in slowest if _day_of(table).most]
+    lines = [f"new versions became visible, since {delays.since}: {windows}", *lines]
+    lines += [f"the slowest tables: {'; '.join(shown)}"] if shown else []
+    lines += [f"these figures come from the catalog: {delays.rebuilt}"] if delays.rebuilt else []
+    return [one_line(line) for line in lines]
+
+
+def _objective_text(objective: ObjectiveStatus) -> str:
+    if objective.left is None:
+        return f"{objective.name}: {budget_text(objective)}"
+    met = objective.count - objective.late
+    state = " (BURNING)" if objective.burning else ""
+    return f"{objective.name}: {met} of {objective.count} in a week, {budget_text(objective)}{state}"
+
+
+def _window_text(summary: DelaySummary) -> str:
+    if not summary.count:
+        return f"{summary.window} none"
+    return (
+        f"{summary.window} p50 {summary.p50} s, p95 {summary.p95} s, p99 {summary.p99} s, most {summary.most} s "
+        f"of {summary.count}"
+    )
+
+
+def _day_of(table: TableDelays) -> DelaySummary:
+    return next(summary for summary in table.windows if summary.window == "day")
 
 
 def transit_line(table: InTransitStatus) -> str:

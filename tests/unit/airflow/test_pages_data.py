@@ -106,7 +106,9 @@ def test_a_card_says_what_status_says(client: TestClient) -> None:
     assert [(item["held"]["key"], item["held"]["kind"]) for item in card["held"]] == [("ns.bad", "UnregisteredUri")]
     assert card["watermark"] == card["source_hash"]
     assert (card["shared"], card["alarms"]) == (True, [])
-    assert card["day"] and card["day"][-1][1] == 0
+    windows = {window["window"]: window["count"] for window in card["delays"]["windows"]}
+    assert windows["hour"] == windows["week"] >= 1, "the held table counts with its age"
+    assert (card["delays"]["problem"], card["delays"]["points"][-1]["at"] > 0) == ("", True)
 
 
 def test_red_is_what_the_alert_would_tell(client: TestClient, pages: Pages) -> None:

@@ -23,7 +23,15 @@ from sterna.config.registry.model import (
     Registry,
     Remote,
 )
-from sterna.config.registry.policy import AdmissionPolicy, History, Policy, Residency, StrictModel, ViewCatalogs
+from sterna.config.registry.policy import (
+    AdmissionPolicy,
+    History,
+    Objective,
+    Policy,
+    Residency,
+    StrictModel,
+    ViewCatalogs,
+)
 from tests.unit.config import samples
 
 Content = dict[str, Any]
@@ -150,6 +158,9 @@ DOES_NOT: dict[tuple[type[StrictModel], str], Change] = {
     (Policy, "atomic"): put("policies", 0, "atomic", value="relaxed"),
     (AdmissionPolicy, "after"): put("policies", 0, "ship", value={"after": "2h"}),
     (Policy, "ship"): put("policies", 0, "ship", value={"after": "15m"}),
+    (Policy, "objective"): put("policies", 0, "objective", value={"lag": "60s", "share": 0.99}),
+    (Objective, "lag"): put("policies", 0, "objective", value={"lag": "15m", "share": 0.999}),
+    (Objective, "share"): put("policies", 0, "objective", value={"lag": "60s", "share": 0.5}),
     (Region, "limits"): put(*EU, "limits", value={}),
     (Region, "bulk_copy_threshold"): put(*EU, "bulk_copy_threshold", value=7),
     **{(Limits, name): put(*EU, "limits", value={name: 7}) for name in Limits.model_fields},

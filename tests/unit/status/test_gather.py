@@ -20,11 +20,13 @@ def test_the_store_adds_to_what_the_catalog_says(world: World):
     (held,), (refused,) = gathered.held, gathered.refused
     assert (held.held.key, held.tries) == ("ns.gone", 2)
     assert (refused.key, refused.files is not None and refused.files > 0) == ("ns.secret", True)
+    assert gathered.delays is not None and [table.key for table in gathered.delays.tables] == ["ns.gone"]
     unknown = replace(
         gathered,
         lag_seconds=None,
         held_lag_seconds=None,
         oldest_evidence="",
+        delays=None,
         held=tuple(replace(item, tries=None, last_try="", lag_seconds=None) for item in gathered.held),
         refused=tuple(replace(item, files=None, bytes=None) for item in gathered.refused),
     )

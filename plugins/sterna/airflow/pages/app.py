@@ -24,7 +24,6 @@ _PRELOADED_MODULES = (
         "sterna.replication.replica.lag",
         "sterna.operations.status.read",
         "sterna.operations.alarms",
-        "sterna.operations.status.lag_history",
     ),
     *("sterna.postgres.term", "sterna.storage.objects", "sterna.config.services_file"),
 )

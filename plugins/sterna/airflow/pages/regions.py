@@ -11,10 +11,7 @@ from sterna.errors import CatalogError, CredentialError, ServicesError, printabl
 from sterna.text.plain import to_plain
 
 if TYPE_CHECKING:
-    from sterna.operations.status.model import RegionStatus
     from sterna.replication.replica.region import RegionContext
-
-_MAX_POINTS = 400
 
 
 def region_names(source: Source) -> dict[str, Any]:
@@ -48,14 +45,12 @@ def _card(source: Source, context: RegionContext) -> dict[str, Any]:
     status = replace(status, unseen=(*status.unseen, unread_services)) if unread_services else status
     active_alarms = find_alarms(status, source.limits())
     card: dict[str, Any] = to_plain(status)
-    readable_context = context.without_primary() if status.cut_off else context
     return {
         **card,
         "cut_off": status.cut_off.line if status.cut_off else "",
         "unread_held": status.unread_held.line if status.unread_held else "",
         "alarms": [{"kind": alarm.reason, "text": alarm.message} for alarm in active_alarms],
         **_primary_term(source, context),
-        "day": _lag_history(readable_context, status),
     }
 
 
@@ -68,18 +63,6 @@ def _primary_term(source: Source, context: RegionContext) -> dict[str, Any]:
         term = find_term(context.registry.regions, source.secrets)
         return {"shared": False, "primary": term.region, "epoch": term.number}
     return {"shared": False, "primary": "", "epoch": None}
-
-
-def _lag_history(context: RegionContext, status: RegionStatus) -> list[list[float]]:
-    from sterna.operations.status.lag_history import read_lag_history
-
-    if status.problem:
-        return []
-    points = read_lag_history(context)
-    step = max(1, len(points) // _MAX_POINTS)
-    # Of each few points the highest: a peak must not fall out.
-    groups = (points[at : at + step] for at in range(0, len(points), step))
-    return [[peak.at, round(peak.lag, 1)] for peak in (max(group, key=lambda point: point.lag) for group in groups)]
 
 
 def _own_catalog_fields(source: Source, name: str) -> dict[str, Any]:

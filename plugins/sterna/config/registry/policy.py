@@ -74,6 +74,29 @@ class AdmissionPolicy(StrictModel):
         return self
 
 
+class Objective(StrictModel):
+    """How soon readers of a replica are to see new versions of tables.
+
+    Args:
+        lag: within which time a new version is to be visible, such as `60s` (s, m, h, d, w).
+        share: of the versions of a week, how many are to be visible by then, such as 0.99.
+    """
+
+    lag: str
+    share: Annotated[float, Field(gt=0, lt=1)]
+
+    @model_validator(mode="after")
+    def _validate_lag(self) -> Objective:
+        if duration_seconds(self.lag) is None:
+            raise ValueError(f"lag: expected a duration such as 60s ({DURATION_UNITS})")
+        return self
+
+    @property
+    def lag_seconds(self) -> int:
+        """`lag` in seconds."""
+        return duration_seconds(self.lag) or 0
+
+
 class Policy(StrictModel):
     """Which tables are replicated, and how much of their history; the first policy that matches a table decides.
 
@@ -85,6 +108,7 @@ class Policy(StrictModel):
         atomic: whether a table waits for others; `strict` is for every held one that a commit of `main` changed
             together with it, `relaxed` for none.
         ship: `{after: 15m}`: how long the replica may wait for compaction; default: at once.
+        objective: `{lag: 60s, share: 0.99}`: how soon new versions are to be visible; default: none.
     """
 
     tables: list[str] = Field(min_length=1)
@@ -92,13 +116,14 @@ class Policy(StrictModel):
     history: History = History()
     atomic: Literal["strict", "relaxed"] = "strict"
     ship: AdmissionPolicy | None = None
+    objective: Objective | None = None
 
     def digest_fields(self) -> dict[str, Any]:
         """Return what decides which keys are replicated and how much of them, as JSON; see `Registry.digest`.
 
         `atomic` doesn't count: it decides which tables wait for each other. Each plan resolves that again, for all
         tables that were committed since and those that wait already; a published one can't be taken back by comparing
-        it. Nor does `ship`: it decides when.
+        it. Nor does `ship`: it decides when. `objective` decides nothing of a replica.
         """
         history = {name: value for name, value in self.history.digest_fields().items() if value is not None}
         return {

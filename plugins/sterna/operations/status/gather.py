@@ -50,7 +50,7 @@ def gather_status(context: RegionContext, *, maintenance: Maintenance | None = N
     Raises:
         CatalogError: the region's own catalog does not answer.
     """
-    status = read_alarm_status(context, maintenance=maintenance)
+    status = read_alarm_status(context, maintenance=maintenance, table_delays=True)
     if status.cut_off:
         context = context.without_primary()
     status = with_retries(context, with_excluded_sizes(context, status))

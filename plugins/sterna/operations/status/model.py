@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sterna.errors import printable
 from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount
+from sterna.operations.status.delay_model import RegionDelays
 from sterna.replication.failover.model import Slot
 from sterna.replication.replica.catalog_copy import PrimaryOutage
 from sterna.replication.replica.held import Held
@@ -179,6 +180,7 @@ class RegionStatus:
             configured, or it was not read.
         uncopied: key names of tables and views whose verbatim copies aren't all here; empty where the region keeps
             none, or it was not read.
+        delays: how late new versions became visible; None where not read.
     """
 
     region: str
@@ -207,3 +209,4 @@ class RegionStatus:
     transit_lag_seconds: float | None = 0.0
     silent: tuple[LaggingRegion, ...] | None = None
     uncopied: tuple[str, ...] = ()
+    delays: RegionDelays | None = None

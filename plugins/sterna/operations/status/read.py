@@ -23,6 +23,7 @@ from sterna.errors import (
 )
 from sterna.maintenance.deletion.records import read_newest_report
 from sterna.maintenance.gc.evidence import GC_REPORT, gc_folder
+from sterna.operations.status.delays import read_region_delays
 from sterna.operations.status.model import (
     ExcludedTable,
     HeldStatus,
@@ -52,7 +53,11 @@ _PAGE_OBJECTS = 1000
 
 
 def read_alarm_status(
-    context: RegionContext, *, evidence: bool = True, maintenance: Maintenance | None = None
+    context: RegionContext,
+    *,
+    evidence: bool = True,
+    maintenance: Maintenance | None = None,
+    table_delays: bool = False,
 ) -> RegionStatus:
     """Return what alarms need of a region's state: from the catalog, and one request each to other systems.
 
@@ -60,13 +65,25 @@ def read_alarm_status(
         evidence: read the oldest evidence of a run, and the report of the newest clean-up, too.
         maintenance: section `maintenance` of the services file, for the regions that it waits for; None where there is
             none.
+        table_delays: how late new versions were of each table, too.
 
     Raises:
         CatalogError: the region's own catalog does not answer.
     """
     status = with_transit(context, with_slots(context, read_status(context)))
+    status = with_delays(context, status, tables=table_delays)
     status = with_lagging_regions(context, status, maintenance)
     return with_storage_usage(context, with_oldest_evidence(context, status)) if evidence else status
+
+
+def with_delays(context: RegionContext, status: RegionStatus, *, tables: bool = False) -> RegionStatus:
+    """Return a region's status with how late new versions became visible there.
+
+    Args:
+        tables: of each table, too.
+    """
+    readable_context = context.without_primary() if status.cut_off else context
+    return replace(status, delays=read_region_delays(readable_context, open_probe_store(context), tables=tables))
 
 
 def read_status(context: RegionContext) -> RegionStatus:

@@ -1,5 +1,5 @@
 // A card a region. Each asks for itself: one that is dark leaves the others as they are.
-import { badge, el, facts, note, show } from "./dom.js";
+import { badge, el, facts, grid, note, row, show } from "./dom.js";
 import { ask } from "./api.js";
 import { count, moment, seconds, short, size } from "./format.js";
 import { sparkline } from "./spark.js";
@@ -70,7 +70,8 @@ function drawn(name, own, card) {
   const bound = card.cut_off ? t("atMost") : "";
   return [title(name, own, mark),
     el("p", { class: "big" }, `${bound}${seconds(card.lag_seconds)}`, el("small", {}, ` ${t("lagNow")}`)),
-    sparkline(card.day, card.alarms.some((each) => each.kind === "lag")),
+    sparkline(card.delays ? card.delays.points.map((each) => [each.at, each.most]) : [], card.alarms.some((each) => each.kind === "lag" || each.kind === "objective")),
+    ...delays(card.delays),
     card.alarms.length ? el("ul", { class: "alarms" }, ...card.alarms.map((each) => el("li", {}, el("strong", {}, each.kind), ` ${each.text}`))) : null,
     card.cut_off ? note("warning", card.cut_off) : null,
     facts([[t("watermark"), card.watermark ? short(card.watermark) : t("seeding")], [t("mainAt"), short(card.source_hash)], [t("primary"), reign(card)],
@@ -79,6 +80,22 @@ function drawn(name, own, card) {
     card.unread_held ? note("warning", card.unread_held) : null,
     card.held.length ? held(card.held) : el("p", { class: "quiet" }, t("nothingHeld")),
     ...card.unseen.map((each) => note("warning", `${t("notLookedAt")} ${each}`))];
+}
+
+function delays(found) {
+  if (!found) return [];
+  const objectives = found.objectives.map((each) => el("p", { class: each.burning === false ? "quiet" : "objective" }, objective(each)));
+  if (found.problem) return [note("warning", `${t("delaysUnknown")} ${found.problem}`), ...objectives];
+  const rows = found.windows.map((each) => row(t(each.window), seconds(each.p50), seconds(each.p95), seconds(each.p99), seconds(each.most), count(each.count)));
+  const heads = [t("delay"), "p50", "p95", "p99", t("most"), t("versions")];
+  return [el("details", {}, el("summary", {}, t("delaysSince", { since: moment(found.since) })), grid(heads, rows, { label: t("delay") })), ...objectives];
+}
+
+function objective(found) {
+  const goal = t("objective", { share: `${+(100 * found.share).toFixed(6)} %`, tables: found.tables.join(", "), lag: seconds(found.lag) });
+  if (found.left === null) return `${goal}: ${t("unknown")}`;
+  const state = found.left < 0 ? t("budgetGone") : t("budgetLeft", { left: `${Math.floor(100 * found.left)} %` });
+  return `${goal}: ${state}${found.burning ? `, ${t("burning")}` : ""}`;
 }
 
 function reign(card) {

@@ -103,6 +103,7 @@ def gateway(
     keep: timedelta = timedelta(days=7),
     run_query: Callable[[QueryJob], dict[str, Any]] | None = None,
     only: Collection[str] | None = None,
+    status_seconds: float = 0.0,
     **registry: Any,
 ) -> Iterator[Running]:
     """Run a gateway in a thread of its own."""
@@ -117,6 +118,7 @@ def gateway(
         environment=environment or {},
         poller_options=following,
         run_query=run_query,
+        status_seconds=status_seconds,
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

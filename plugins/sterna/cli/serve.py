@@ -51,6 +51,7 @@ def serve(
     try:
         from sterna.serving.http.context import ServeOptions
         from sterna.serving.http.logs import configure_logging
+        from sterna.serving.http.region_status import READ_SECONDS
         from sterna.serving.http.server import build_server
         from sterna.serving.queries.sql import check_sql
     except ModuleNotFoundError as error:
@@ -69,6 +70,13 @@ def serve(
     with open_context(registry, region) as context:
         # Without a request: a missing credential is an error at once, a catalog that is down is waited for.
         _ = context.catalog
-        server = build_server(context, services_config, options, parse_duration("--keep", keep), only=components)
+        server = build_server(
+            context,
+            services_config,
+            options,
+            parse_duration("--keep", keep),
+            only=components,
+            status_seconds=READ_SECONDS,
+        )
         configure_logging()
         server.run()

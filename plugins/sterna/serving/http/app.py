@@ -158,7 +158,7 @@ def _lifespan(services: GatewayServices) -> Any:
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
         poller, queries = services.poller, services.queries
-        threads = [service for service in (services.sinks, services.ingest) if service is not None]
+        threads = [service for service in (services.sinks, services.ingest, services.status) if service is not None]
         coroutines = [poller.run()] if poller is not None else []
         coroutines += [queries.warm()] if queries is not None else []
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]

@@ -13,8 +13,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from sterna.notifications.sinks.service import SinkService
 from sterna.notifications.subscriptions.poller import BranchPoller
+from sterna.operations.measures import MEASURES, Measure
 from sterna.pipelines.ingest.intake import IngestService
 from sterna.serving.http.features_service import FeaturesService
+from sterna.serving.http.region_status import RegionStatusService
 from sterna.serving.http.services import GatewayServices
 from sterna.serving.queries.counters import DURATION_BOUNDS_SECONDS
 from sterna.serving.queries.service import QueryService
@@ -56,6 +58,8 @@ class _GatewayCollector:
     def collect(self) -> Iterator[Metric]:
         yield from _client_metrics(self.metrics)
         yield from _reconciler_metrics(self.services)
+        if self.services.status:
+            yield from _status_metrics(self.services.status)
         if self.services.poller:
             yield from _branch_metrics(self.services.poller)
         if self.services.queries:
@@ -77,6 +81,20 @@ def _client_metrics(metrics: Metrics) -> Iterator[Metric]:
     resets_help = "Clients that have to read all tables again."
     yield _labelled("sterna_client_resets_total", resets_help, metrics.client_resets, "reason")
     yield _labelled("sterna_streams_closed_total", "Streams closed here.", metrics.closed, "reason")
+
+
+def _status_metrics(service: RegionStatusService) -> Iterator[Metric]:
+    # Absent where unknown, so that no rule takes it for well.
+    up_help = "Whether the region's status could be read."
+    yield _labelled("sterna_status_up", up_help, {service.region: int(bool(service.measures))}, "region")
+    by_name: dict[str, list[Measure]] = {}
+    for measure in service.measures:
+        by_name.setdefault(measure.name, []).append(measure)
+    for name, (help, labels) in MEASURES.items():
+        family = GaugeMetricFamily(f"sterna_{name}", help, labels=("region", *labels))
+        for measure in by_name.get(name, ()):
+            family.add_metric([service.region, *(measure.labels[label] for label in labels)], measure.value)
+        yield family
 
 
 def _branch_metrics(poller: BranchPoller) -> Iterator[Metric]:

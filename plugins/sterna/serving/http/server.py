@@ -28,6 +28,7 @@ from sterna.serving.http.app import create_app
 from sterna.serving.http.context import LOOPBACK, Gateway, ServeOptions
 from sterna.serving.http.features_service import open_features
 from sterna.serving.http.protocols import http_protocol, websocket_protocol
+from sterna.serving.http.region_status import RegionStatusService
 from sterna.serving.http.services import GatewayServices
 from sterna.serving.http.tokens import build_verifier
 from sterna.serving.queries.job import QueryJob
@@ -82,6 +83,7 @@ def build_server(
     poller_options: PollerOptions = PollerOptions(),  # noqa: B008
     run_query: Callable[[QueryJob], dict[str, Any]] | None = None,
     delivery: DeliveryOptions = DeliveryOptions(),  # noqa: B008
+    status_seconds: float = 0.0,
 ) -> GatewayServer:
     """Return the gateway of a region, ready to be run.
 
@@ -93,6 +95,7 @@ def build_server(
         poller_options: how the branch is followed.
         run_query: runs queries; default: in processes of their own.
         delivery: how sinks are served.
+        status_seconds: from one reading of the region's status to the next, for its metrics; 0: it isn't read.
 
     Raises:
         UsageError: a service that isn't there or has nothing to serve, or no keys and an address that others reach.
@@ -121,6 +124,7 @@ def build_server(
         open_write_service(context, catalog, services) if catalog is not None else None,
         open_signer(access) if access is not None else None,
         open_key_vendor(access) if access is not None else None,
+        RegionStatusService(context, services.maintenance, status_seconds) if status_seconds else None,
     )
     return GatewayServer(_uvicorn_config(create_app(gateway, gateway_services), options), gateway, gateway_services)
 

@@ -8,6 +8,7 @@ from sterna.notifications.sinks.service import SinkService
 from sterna.notifications.subscriptions.poller import BranchPoller
 from sterna.pipelines.ingest.intake import IngestService
 from sterna.serving.http.features_service import FeaturesService
+from sterna.serving.http.region_status import RegionStatusService
 from sterna.serving.queries.service import QueryService
 from sterna.serving.rest_catalog.reader import ReplicaCatalog
 from sterna.serving.rest_catalog.signing import RequestSigner
@@ -27,6 +28,7 @@ class GatewayServices:
         catalog_writes: its writing side.
         catalog_signer: signs requests to the region's stores for its clients.
         catalog_vendor: vends keys for them.
+        status: reads the region's status, for metrics.
     """
 
     poller: BranchPoller | None = None
@@ -38,3 +40,4 @@ class GatewayServices:
     catalog_writes: CatalogWriteService | None = None
     catalog_signer: RequestSigner | None = None
     catalog_vendor: KeyVendor | None = None
+    status: RegionStatusService | None = None

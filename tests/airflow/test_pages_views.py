@@ -187,6 +187,41 @@ def test_a_region_that_was_never_started_is_not_well(page: Page) -> None:
     expect(card.locator(".badge.green")).to_have_count(0)
 
 
+def test_how_late_versions_were_and_what_objectives_allow(page: Page) -> None:
+    windows = [
+        {"window": name, "count": 9, "p50": 5, "p95": 60, "p99": 61, "most": 900} for name in ("hour", "day", "week")
+    ]
+    goal = {"policy": 1, "tables": ["ns.*"], "lag": 60, "share": 0.999, "count": 9, "late": 1, "left": -1.0, "burn": {}}
+    objectives = [
+        {**goal, "burning": True},
+        {**goal, "tables": ["x"], "left": 0.256, "burning": False},
+        {**goal, "tables": ["y"], "left": None, "burning": None},
+    ]
+    points = [{"at": 1, "p50": 5, "most": 900}]
+    delays = {
+        "since": "2026-01-01T00:00:00Z",
+        "windows": windows,
+        "objectives": objectives,
+        "problem": "",
+        "points": points,
+    }
+    answer(page, "**/api/regions/eu", {**STATUS, "delays": delays})
+    page.goto("/")
+    card = page.get_by_role("region", name="eu")
+    expect(
+        card.get_by_text("99.9 % of ns.* within 60 s: the week's budget is exceeded, burning too fast")
+    ).to_be_visible()
+    expect(card.get_by_text("99.9 % of x within 60 s: 25 % of the week's budget left")).to_be_visible()
+    expect(card.get_by_text("99.9 % of y within 60 s: unknown")).to_be_visible()
+    expect(card.get_by_role("img")).to_have_attribute("aria-label", re.compile("at most 15 min"))
+    card.get_by_text("Delays since").click()
+    expect(card.get_by_role("row").filter(has_text="week")).to_contain_text("15 min")
+    answer(page, "**/api/regions/eu", {**STATUS, "delays": {**delays, "problem": "the index is damaged"}})
+    page.goto("/#/tables")
+    page.goto("/#/regions")
+    expect(card.get_by_text("How late new versions are is unknown: the index is damaged")).to_be_visible()
+
+
 def test_regions_that_cannot_be_listed(page: Page) -> None:
     answer(page, "**/api/regions", {"error": "can't read the registry"}, 503)
     page.goto("/")

@@ -345,6 +345,26 @@ class NeedsClassicSpark(ChangesError, exit_code=ExitCode.INPUT):
     """Spark Connect doesn't show the JVM that plans changes and commits to `main`."""
 
 
+class NoSuchMoment(SternaError, exit_code=ExitCode.INPUT):
+    """A text names no moment of `main`: no such commit, no time, a time without a zone, or outside its history."""
+
+
+class RestoreError(SternaError):
+    """A table, view or namespace can't be restored as requested; nothing was committed."""
+
+
+class NothingToRestore(RestoreError, exit_code=ExitCode.INPUT):
+    """What was named wasn't on `main` then, or can't be put where it is to go."""
+
+
+class TableLives(RestoreError, exit_code=ExitCode.INPUT):
+    """A table lives under the name that a restored one would get."""
+
+
+class FilesGone(RestoreError, exit_code=ExitCode.FAULTS):
+    """No region has all files of a table that was to be restored."""
+
+
 class OutletError(SternaError):
     """An event can't be sent on."""
 

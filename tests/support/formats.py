@@ -97,7 +97,14 @@ def groups() -> dict[str, Sequence[str]]:
             head.OVERWRITTEN_BY,
             CHANGE_RECORD_PROPERTY,
         ],
-        "Properties of commits on `main`": [head.MOVED_TABLES, head.MOVE_ID, swap.REST_COMMIT, swap.REST_KEY],
+        "Properties of commits on `main`": [
+            head.MOVED_TABLES,
+            head.MOVE_ID,
+            swap.REST_COMMIT,
+            swap.REST_KEY,
+            head.RESTORED_FROM,
+            head.RESTORE_ID,
+        ],
         "`app-id` of commits on `main`": [APP_ID],
         "Properties of snapshots on `main`": [RUN_PROPERTY, REGION_PROPERTY, PRICE_PROPERTY],
         "Properties of tables on `main`": [

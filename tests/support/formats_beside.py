@@ -23,7 +23,7 @@ from sterna.replication.replica.change_record import CHANGES, HEADER
 from sterna.replication.replica.delay_hours import HOUR
 from sterna.replication.replica.feature_position import POSITION
 from sterna.replication.replica.held_list import DIGEST_FORM
-from sterna.replication.replica.tags import pin_tag, sink_tag
+from sterna.replication.replica.tags import branch_before_restore, pin_tag, sink_tag
 
 RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     (
@@ -57,6 +57,7 @@ def groups() -> dict[str, list[str]]:
     """Return names that stay, by what they are of."""
     return {
         "Tags": [pin_tag("eu", _MOMENT, "a" * 64), sink_tag("eu", "shop")],
+        "Branches": [branch_before_restore(_MOMENT, "a" * 64)],
         "Folders below `_sterna`": list(STATE_FOLDERS),
         "Folders of tables below a location": [
             *(f"{near_folder('<location>')}/{name}" for name in ("<table uuid>", "<table>-<first of its uuid>")),

@@ -20,6 +20,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/gc/",
         "integration/cli/",
         "integration/failover/",
+        "integration/restore/",
         "integration/queries/",
         "integration/rest_catalog/",
         "integration/catalog/test_access.py",

@@ -21,6 +21,7 @@ from sterna.cli.maintenance import maintenance_app
 from sterna.cli.output import Output
 from sterna.cli.query import query_app
 from sterna.cli.registry import registry_app
+from sterna.cli.restore import restore_app
 from sterna.cli.serve import serve_app
 from sterna.cli.services import services_app
 from sterna.cli.status import status_app
@@ -46,7 +47,7 @@ app = typer.Typer(
 )
 # Without a name: their commands are top-level.
 for command_group in (
-    *(sync_app, status_app, verify_app, gc_app),
+    *(sync_app, status_app, verify_app, restore_app, gc_app),
     *(query_app, changes_app, serve_app, capacity_app, demo_app),
 ):
     app.add_typer(command_group)

@@ -54,6 +54,7 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
         "features rebuild",
         *(f"events {it}" for it in ("replay", "forget")),
         "ingest replay",
+        "restore",
         *(f"catalog {it}" for it in ("promote", "rejoin", "resync")),
         *(f"maintenance {it}" for it in ("expire", "sweep")),
     }

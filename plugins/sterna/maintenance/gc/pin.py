@@ -67,7 +67,7 @@ def pin(
     try:
         versions = versions_at(context, cursor)
         in_place = require_reachable(context, versions, progress)
-        _require_no_gc_since(context, previous_head)
+        require_no_gc_since(context, previous_head)
     except (SnapshotGone, Busy):
         writer(context).delete_tag(tag.name, tag.hash)
         raise
@@ -121,11 +121,17 @@ def require_reachable(
     return walk.outside
 
 
-def _require_no_gc_since(context: RegionContext, previous_head: Head) -> None:
-    """Raise Busy where a clean-up may have read the references before the tag existed, and deleted files afterwards.
+def require_no_gc_since(context: RegionContext, previous_head: Head) -> None:
+    """Require that no clean-up may have read the references before a tag existed, and deleted files afterwards.
 
     One that read them before and sets its fence after this check can't be detected. It deletes nothing of a commit that
     it keeps by its own rules: pin only such commits.
+
+    Args:
+        previous_head: the replica branch's head before the tag was made.
+
+    Raises:
+        Busy: one may have.
     """
     branch = context.region.replica_branch
     commits = list(context.primary.history(branch, operations=False, until=previous_head.hash or None))

@@ -41,6 +41,9 @@ WATERMARK_RESET_FROM = "sterna.reseeded-from"
 MOVED_TABLES = "sterna.moved-tables"
 # On `main`, beside it: names that very commit, so that a lost answer is found again.
 MOVE_ID = "sterna.move-id"
+# On `main`: the commit whose tables came back with this one; and what names that very commit.
+RESTORED_FROM = "sterna.restored-from"
+RESTORE_ID = "sterna.restore-id"
 # In the head while `gc` deletes files: what a plan finds present meanwhile may be gone when it is published.
 GC_MARKER = "sterna.collecting"
 # The run that overwrote files on which a plan may count (`sterna.replication.sync.publish.invalidate_plans`).

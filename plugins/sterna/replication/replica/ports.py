@@ -122,6 +122,12 @@ class Ports:
         """Return the same connections with the region's own catalog in place of the primary."""
         return self._copy_with(self._own_catalog, self._own_catalog, self._objects)
 
+    def of_region(self, region: Region) -> Ports:
+        """Return another region's stores and mapping over the same catalogs; closing them closes no catalog."""
+        ports = Ports(self._registry, region, self._secrets, catalog=self._own_catalog, primary=self.writable_primary)
+        ports.cached_primary = self.cached_primary
+        return ports
+
     def with_new_connections(self, objects: Objects | None = None) -> Ports:
         """Return the same with what was opened here to be opened once more; what was given stays.
 

@@ -68,6 +68,10 @@ class RegionContext:
         """Return this region with its own copy in place of the primary: for reads while that is down."""
         return replace(self, ports=self.ports.without_primary())
 
+    def of_region(self, region: Region) -> RegionContext:
+        """Return another region's view: its stores and mapping, over this one's catalogs."""
+        return replace(self, region=region, ports=self.ports.of_region(region), run="")
+
     def with_new_connections(self, objects: Objects | None = None) -> RegionContext:
         """Return this region with its own connections to the catalog, which can be closed separately.
 

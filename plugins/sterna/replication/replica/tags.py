@@ -1,4 +1,4 @@
-"""The names of the tags that sterna sets in the catalog, written and parsed here alone.
+"""The names of the tags and branches that sterna sets in the catalog, written and parsed here alone.
 
 Maintenance retains what a tag shows for the region whose replica it belongs to; a name that can't be parsed belongs to
 no region. The catalog's access rules name the sinks' tags too (`servers/access.properties`).
@@ -16,6 +16,7 @@ from sterna.replication.replica.ids import format_timestamp, parse_timestamp
 _PIN_PREFIX: Final = "sterna-hold-"
 _SINK_PREFIX: Final = "sterna-outlet-"
 _HASH_DIGITS: Final = 12
+_BEFORE_RESTORE_PREFIX: Final = "sterna-before-restore-"
 
 
 def pin_tag(region: str, until: datetime, commit: str) -> str:
@@ -50,6 +51,16 @@ def parse_sink_tag(region: str, tag: str) -> str | None:
     prefix = sink_tag(region, "")
     name = tag.removeprefix(prefix)
     return name if tag.startswith(prefix) and SINK_NAME.fullmatch(name) else None
+
+
+def branch_before_restore(at: datetime, commit: str) -> str:
+    """Return the name of a branch that keeps `main` as it was before a restore replaced tables.
+
+    Args:
+        at: when the restore was made.
+        commit: hash of the head of `main` before it.
+    """
+    return f"{_BEFORE_RESTORE_PREFIX}{format_timestamp(at)}-{commit[:_HASH_DIGITS]}"
 
 
 def has_region_prefix(region: str, tag: str) -> bool:

@@ -39,7 +39,7 @@ def source_contradictions(context: RegionContext, origin: Content | None, findin
         return frozenset()
     source_findings = Findings(findings.table, findings.digest)
     try:
-        check_source(context, _SourcePlaces(context.mapping), origin, source_findings)
+        check_source(context, SourcePlaces(context.mapping), origin, source_findings)
     except (StoreError, CredentialError):
         return frozenset()
     return frozenset(source_findings.contradictions())
@@ -47,7 +47,7 @@ def source_contradictions(context: RegionContext, origin: Content | None, findin
 
 def source_digest_function(context: RegionContext) -> Callable[[str, str], bytes]:
     """Return a digest of contradictions: equal for one of the replica and the same one of its source."""
-    places = _SourcePlaces(context.mapping)
+    places = SourcePlaces(context.mapping)
 
     def digest(file: str, message: str) -> bytes:
         text = "\0".join(_translate_to_source(file, message, places))
@@ -56,7 +56,7 @@ def source_digest_function(context: RegionContext) -> Callable[[str, str], bytes
     return digest
 
 
-class _SourcePlaces(Places):
+class SourcePlaces(Places):
     """Classifies every URI as local, as it is for readers of `main`."""
 
     def is_local(self, uri: str) -> bool:

@@ -92,18 +92,21 @@ def check_structure(
     return check.reached
 
 
-def check_source(context: RegionContext, places: Places, content: Content, findings: Findings) -> None:
-    """Check a table's metadata on `main` for consistency; data files are not checked.
+def check_source(
+    context: RegionContext, places: Places, content: Content, findings: Findings, *, sizes: bool = False
+) -> None:
+    """Check a table's metadata on `main` for consistency.
 
     Args:
         places: its judgement of URIs, to which all of `main` is at home.
         content: the entry on `main`.
+        sizes: also look whether data files exist with their sizes.
 
     Raises:
         StoreUnreachable, StoreDenied: the source's store can't be used.
     """
     _TableCheck(
-        context, places, findings, TableReach(findings.table, content.metadata_location or ""), sizes=False
+        context, places, findings, TableReach(findings.table, content.metadata_location or ""), sizes=sizes
     ).run(content)
 
 

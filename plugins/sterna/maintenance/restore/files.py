@@ -1,0 +1,171 @@
+"""Where the files of a past version of `main` lie: at home, or as a region's copies; each is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from sterna.catalog.model import Commit, Content, Key, key_name
+from sterna.config.registry.model import Region
+from sterna.errors import ReferenceNotFound, SternaError, TableError
+from sterna.maintenance.restore.model import Selected
+from sterna.replication.replica.head import RUN_ID, SOURCE_HASH, load_held_list, parse_head
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.point_in_time import PastMain
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.verify.findings import (
+    FOREIGN,
+    MISSING,
+    SIZE,
+    STRAY,
+    UNPROTECTED,
+    UNREADABLE,
+    UNSORTED,
+    Finding,
+    Findings,
+)
+from sterna.replication.verify.locations import Places
+from sterna.replication.verify.source_faults import SourcePlaces
+from sterna.replication.verify.table import check_source, check_structure
+
+_FILE_FAULTS = frozenset({MISSING, SIZE, UNREADABLE})
+# What a table's writer got wrong is on `main`, too: its files are there all the same.
+_REPLICA_FAULTS = _FILE_FAULTS | {FOREIGN, UNPROTECTED, UNSORTED, STRAY}
+
+
+@dataclass(frozen=True)
+class ReplicaVersion:
+    """A version of `main` as a region's replica branch has or had it.
+
+    Args:
+        content: what the branch held.
+        commit: a commit of the branch that has it.
+    """
+
+    content: Content
+    commit: str
+
+
+@dataclass
+class ReplicaVersions:
+    """What a region's replica has of some versions of `main`.
+
+    Args:
+        context: that region.
+        versions: by key.
+        absent: by key, why it has none.
+    """
+
+    context: RegionContext
+    versions: dict[Key, ReplicaVersion] = field(default_factory=dict)
+    absent: dict[Key, str] = field(default_factory=dict)
+
+
+def home_fault(context: RegionContext, selected: Selected) -> str:
+    """Return which file of a version isn't where `main` named it, or why that can't be looked up; "" for none."""
+    findings = Findings(key_name(selected.source))
+    try:
+        check_source(context, SourcePlaces(context.mapping), selected.content, findings, sizes=True)
+    except SternaError as error:
+        return str(error)
+    return _first_fault(findings, _FILE_FAULTS)
+
+
+def replica_fault(context: RegionContext, selected: Selected, version: ReplicaVersion) -> str:
+    """Return which file of a version isn't in a region, or why that can't be looked up; "" for none.
+
+    Args:
+        context: that region.
+        selected: the table or view.
+        version: its version there.
+    """
+    findings = Findings(key_name(selected.source))
+    try:
+        check_structure(context, Places(context.mapping), version.content, None, findings)
+    except SternaError as error:
+        return str(error)
+    return _first_fault(findings, _REPLICA_FAULTS)
+
+
+def find_replica_versions(
+    context: RegionContext, region: Region, past: PastMain, tables: Iterable[Selected]
+) -> ReplicaVersions:
+    """Return what a region's replica branch has of some versions of `main`, exactly; no store is read.
+
+    The branch is read back to its first commit that is of the past commit, or of one before it. What it held there, or
+    got since, of the very metadata.json that `main` had is that version.
+
+    Args:
+        context: the region that the restore is run for.
+        region: whose replica.
+        past: the commit of `main`.
+        tables: the versions.
+
+    Raises:
+        CatalogError: the catalog doesn't answer.
+    """
+    replica_versions = ReplicaVersions(context.of_region(region))
+    unseen: dict[Key, Selected] = {}
+    for selected in tables:
+        if reason := context.registry.exclusion_reason(key_name(selected.source), region.name):
+            replica_versions.absent[selected.source] = f"it may not be there: {reason}"
+        else:
+            unseen[selected.source] = selected
+    with suppress(ReferenceNotFound):  # a region without a replica branch
+        _search_branch(replica_versions, past, unseen)
+    for key in unseen:
+        replica_versions.absent.setdefault(key, f"{region.replica_branch} never had that version")
+    return replica_versions
+
+
+def _search_branch(replica_versions: ReplicaVersions, past: PastMain, unseen: dict[Key, Selected]) -> None:
+    """Take from a replica branch's history the versions that it has, out of `unseen`."""
+    context = replica_versions.context
+    for commit in context.primary.history(context.region.replica_branch, operations=True):
+        if not unseen:
+            return
+        source_hash = commit.properties.get(SOURCE_HASH)
+        if source_hash and source_hash not in past.newer and RUN_ID in commit.properties:
+            contents = context.primary.contents(context.region.replica_branch, commit.hash, list(unseen))
+            _take(replica_versions, commit.hash, contents.items(), unseen)
+            held = _held_at(context, commit) if unseen else {}
+            for key in unseen:
+                if entry := held.get(key_name(key)):
+                    replica_versions.absent[key] = f"it was {entry.state} there: {entry.kind}: {entry.reason}"
+            return
+        _take(replica_versions, commit.hash, ((put.key, put.content) for put in commit.puts), unseen)
+
+
+def _held_at(context: RegionContext, commit: Commit) -> Mapping[str, Held]:
+    """Return the keys that were held or in transit at a commit, for people; none where that can't be read."""
+    try:
+        return load_held_list(context.objects, parse_head(commit)).held_by_key
+    except SternaError:
+        return {}
+
+
+def _take(
+    replica_versions: ReplicaVersions, commit: str, contents: Iterable[tuple[Key, Content]], unseen: dict[Key, Selected]
+) -> None:
+    for key, content in contents:
+        selected = unseen.get(key)
+        if selected is not None and _is_version_of(replica_versions.context, content, selected.content):
+            replica_versions.versions[key] = ReplicaVersion(content, commit)
+            del unseen[key]
+
+
+def _is_version_of(context: RegionContext, replica: Content, main: Content) -> bool:
+    """Return whether a replica's content was made from one of `main`."""
+    source, target = main.metadata_location or "", replica.metadata_location or ""
+    if replica.with_id(None).with_metadata_location(source) != main.with_id(None):
+        return False
+    try:
+        return source == target or context.mapping.metadata_origin(target) == context.mapping.origin_uri(source)
+    except TableError:
+        return False
+
+
+def _first_fault(findings: Findings, kinds: frozenset[str]) -> str:
+    fault: Finding | None = next((it for it in findings.kept if it.kind in kinds), None)
+    return "" if fault is None else f"{fault.kind} {fault.file}: {fault.message}"

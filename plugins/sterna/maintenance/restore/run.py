@@ -1,0 +1,265 @@
+"""Restoring: what `main` held at an earlier commit is put on `main` again, in one commit.
+
+Files are taken where they lie: at home, or as a region's copies, on which `main` goes on as after a promotion with
+tables (`sterna.replication.failover.tables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from sterna.catalog.main_branch import commit_to_main
+from sterna.catalog.model import Content, Key, key_name
+from sterna.config.registry.model import SOURCE_BRANCH, Region
+from sterna.errors import CatalogConflict, FilesGone, NothingToRestore, UsageError
+from sterna.maintenance.restore.files import (
+    ReplicaVersion,
+    ReplicaVersions,
+    find_replica_versions,
+    home_fault,
+    replica_fault,
+)
+from sterna.maintenance.restore.model import HOME, RestoredTable, RestoreReport, RestoreRequest, Selected, Selection
+from sterna.maintenance.restore.pins import Pins
+from sterna.maintenance.restore.select import restore_operations, select
+from sterna.maintenance.restore.summary import read_counts
+from sterna.replication.replica.commit_access import writer
+from sterna.replication.replica.head import MOVED_TABLES, REGION, RESTORE_ID, RESTORED_FROM
+from sterna.replication.replica.point_in_time import PastMain, read_past
+from sterna.replication.replica.region import Progress, RegionContext
+from sterna.replication.replica.tags import branch_before_restore
+
+_MAX_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a table's files are.
+
+    Args:
+        content: what `main` is to hold.
+        source: `HOME`, or the region.
+    """
+
+    content: Content
+    source: str
+
+
+def restore(
+    context: RegionContext, request: RestoreRequest, progress: Progress, *, apply: bool, now: datetime | None = None
+) -> RestoreReport:
+    """Bring tables back as they were at an earlier commit of `main`; a dry run changes nothing.
+
+    Args:
+        context: the region that it is run for, whose copies are preferred.
+        request: what is to be restored.
+        progress: receives a message a table.
+        apply: commit it.
+        now: the time; default: the clock's.
+
+    Raises:
+        NoSuchMoment: the request's moment is none of `main`'s.
+        NothingToRestore, TableLives: as `select`; or a residency rule keeps the tables where they were.
+        FilesGone: no region has all files of a table; nothing was committed, or, where a clean-up of `main` deleted
+            some meanwhile, the message says so.
+        CatalogConflict: `main` changed what was to be replaced; nothing was committed.
+        Busy: a clean-up deleted copies meanwhile; nothing was committed.
+        CatalogError, StoreError: something doesn't answer.
+    """
+    _validate_source(context, request.source)
+    started_at = now or datetime.now(UTC)
+    past = read_past(context.primary, request.as_of, started_at)
+    old_contents = dict(context.primary.entries(SOURCE_BRANCH, past.commit.hash))
+    selection = select(request, old_contents, dict(context.primary.entries(SOURCE_BRANCH, past.head)))
+    _require_residency(context, selection)
+    with Pins(started_at) as pins:
+        places = _find_files(context, request, past, selection.tables, progress, pins if apply else None)
+        report = _report(context, past, selection, places)
+        if not apply or not (selection.tables or selection.namespaces):
+            return report
+        pins.require_intact()
+        report = _commit(context, request, old_contents, selection, places, report)
+    progress(f"{len(report.tables)} tables and views are back: commit {report.commit[:12]} on {SOURCE_BRANCH}")
+    _require_home_files(context, selection.tables, places)
+    return report
+
+
+def _find_files(
+    context: RegionContext,
+    request: RestoreRequest,
+    past: PastMain,
+    tables: Sequence[Selected],
+    progress: Progress,
+    pins: Pins | None,
+) -> dict[Key, _Place]:
+    """Return, by the key that each table gets, where all of its files are.
+
+    Args:
+        pins: keep what is found in a replica; None: nothing is to be committed.
+
+    Raises:
+        FilesGone: a table's files are nowhere; the message says of each place which one isn't.
+    """
+    places: dict[Key, _Place] = {}
+    faults: dict[Key, dict[str, str]] = {selected.target: {} for selected in tables}
+    for selected in tables if request.source in ("", HOME) else ():
+        if fault := home_fault(context, selected):
+            faults[selected.target][HOME] = fault
+        else:
+            places[selected.target] = _Place(selected.content, HOME)
+            progress(f"{key_name(selected.target)}: all files are at home")
+    for region in _regions(context, request.source):
+        missing = [selected for selected in tables if selected.target not in places]
+        if not missing:
+            break
+        versions = find_replica_versions(context, region, past, missing)
+        if pins is not None:
+            pins.hold(versions.context, {version.commit for version in versions.versions.values()})
+        for selected in missing:
+            fault = _look_in_replica(versions, selected, places)
+            if fault:
+                faults[selected.target][region.name] = fault
+            else:
+                progress(f"{key_name(selected.target)}: all files are in {region.name}")
+    if gone := [selected for selected in tables if selected.target not in places]:
+        raise _files_gone(gone, faults)
+    return places
+
+
+def _look_in_replica(versions: ReplicaVersions, selected: Selected, places: dict[Key, _Place]) -> str:
+    """Take a table's place where a region has all its files; else return why not."""
+    version: ReplicaVersion | None = versions.versions.get(selected.source)
+    if version is None:
+        return versions.absent[selected.source]
+    fault = replica_fault(versions.context, selected, version)
+    if not fault:
+        places[selected.target] = _Place(version.content, versions.context.region.name)
+    return fault
+
+
+def _files_gone(gone: Sequence[Selected], faults: dict[Key, dict[str, str]]) -> FilesGone:
+    lines = []
+    for selected in gone:
+        reasons = "; ".join(f"{place}: {why}" for place, why in faults[selected.target].items())
+        lines.append(f"{key_name(selected.target)}: {reasons}")
+    return FilesGone(
+        "no region has all files of what was to be restored; nothing was committed\n" + "\n".join(lines),
+        table=key_name(gone[0].source),
+        hint="another moment, see sterna restore --list; or name the tables that can be had",
+    )
+
+
+def _report(context: RegionContext, past: PastMain, selection: Selection, places: dict[Key, _Place]) -> RestoreReport:
+    tables = []
+    for selected in selection.tables:
+        place, drop = places[selected.target], past.drops.get(selected.target)
+        uri = place.content.metadata_location or ""
+        counts = read_counts(context, place.content)
+        tables.append(
+            RestoredTable(
+                key_name(selected.target),
+                key_name(selected.source),
+                selected.content.kind,
+                uri,
+                place.source,
+                counts.rows,
+                counts.data_files,
+                (selected.present.metadata_location or "") if selected.present else "",
+                past.changes.get(selected.target, 0),
+                drop.commit_time.isoformat() if drop and selected.present is None else "",
+            )
+        )
+    return RestoreReport(
+        context.region.name,
+        past.commit.hash,
+        past.commit.commit_time.isoformat(),
+        tuple(tables),
+        tuple(key_name(put.key) for put in selection.namespaces),
+        selection.left,
+    )
+
+
+def _commit(
+    context: RegionContext,
+    request: RestoreRequest,
+    old_contents: dict[Key, Content],
+    selection: Selection,
+    places: dict[Key, _Place],
+    report: RestoreReport,
+) -> RestoreReport:
+    """Commit what was selected, as long as `main` holds what it was selected for.
+
+    Raises:
+        CatalogConflict: it doesn't, or changes faster than this commits.
+    """
+    operations = restore_operations(selection, {target: place.content for target, place in places.items()})
+    copies = sum(place.source != HOME for place in places.values())
+    properties = {REGION: context.region.name, RESTORED_FROM: report.as_of, RESTORE_ID: uuid4().hex}
+    properties |= {MOVED_TABLES: str(copies)} if copies else {}
+    message = f"{len(report.tables)} tables and views restored as of {report.as_of[:12]}"
+    for is_last_attempt in (attempt == _MAX_ATTEMPTS - 1 for attempt in range(_MAX_ATTEMPTS)):
+        head = context.primary.reference(SOURCE_BRANCH).hash
+        if select(request, old_contents, dict(context.primary.entries(SOURCE_BRANCH, head))) != selection:
+            raise CatalogConflict("main has changed what is to be restored: read it again; nothing was committed")
+        kept_on = _keep_present(context, selection, head)
+        with suppress(*(() if is_last_attempt else (CatalogConflict,))):
+            commit = commit_to_main(writer(context), head, operations, message, properties, identified_by=[RESTORE_ID])
+            return replace(report, commit=commit, kept_on=kept_on)
+    raise AssertionError("unreachable")
+
+
+def _keep_present(context: RegionContext, selection: Selection, head: str) -> str:
+    """Keep the state before on a branch where something that lives is replaced; return its name, else ""."""
+    if all(selected.present is None for selected in selection.tables):
+        return ""
+    return writer(context).create_branch(branch_before_restore(datetime.now(UTC), head), head).name
+
+
+def _require_home_files(context: RegionContext, tables: Sequence[Selected], places: dict[Key, _Place]) -> None:
+    """See that files at home are still there: a clean-up of `main` may have begun before they were `main`'s again.
+
+    Raises:
+        FilesGone: one isn't.
+    """
+    for selected in tables:
+        if places[selected.target].source == HOME and (fault := home_fault(context, selected)):
+            raise FilesGone(
+                f"it was restored, and a file is gone since: {fault}",
+                table=key_name(selected.target),
+                hint="a clean-up of main deleted it meanwhile: restore it with --over from a region's copies",
+            )
+
+
+def _require_residency(context: RegionContext, selection: Selection) -> None:
+    """Refuse a new name under which a table could reach a region that a rule keeps it out of.
+
+    Raises:
+        NothingToRestore: there is such a region.
+    """
+    for selected in selection.tables:
+        old, new = key_name(selected.source), key_name(selected.target)
+        for region in context.registry.region_names:
+            reason = context.registry.exclusion_reason(old, region, namespace=True)
+            if reason and not context.registry.exclusion_reason(new, region, namespace=True):
+                raise NothingToRestore(
+                    f"as {new} it could reach {region}, where {old} may not be: {reason}",
+                    table=old,
+                    hint="choose a name that the same rule covers",
+                )
+
+
+def _validate_source(context: RegionContext, source: str) -> None:
+    names = (HOME, *context.registry.region_names)
+    if source and source not in names:
+        raise UsageError(f"files are taken from {', '.join(names)}, not from {source}")
+
+
+def _regions(context: RegionContext, source: str) -> list[Region]:
+    """Return the regions whose copies are taken, this one first."""
+    own = context.region
+    regions = [own, *(region for region in context.registry.regions if region.name != own.name)]
+    return [region for region in regions if source in ("", region.name)]

@@ -1,0 +1,54 @@
+"""What a restore would do or did, and what can be restored, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sterna.text.dry_run import NOTHING_CHANGED
+from sterna.text.lines import join_lines
+
+if TYPE_CHECKING:
+    from sterna.maintenance.restore.listing import Restorable
+    from sterna.maintenance.restore.model import RestoredTable, RestoreReport
+
+
+def restored_text(report: RestoreReport) -> str:
+    """Return what a restore would do, or did, as lines for people."""
+    done = bool(report.commit)
+    lines = [
+        f"as of {report.as_of}, which was committed at {report.as_of_time}",
+        *(f"  namespace {name}" for name in report.namespaces),
+        *(_table_text(table) for table in report.tables),
+        *(f"  {name} stays: {reason}" for name, reason in sorted(report.left.items())),
+    ]
+    if report.kept_on:
+        lines.append(f"the state before is kept on the branch {report.kept_on}")
+    if done:
+        lines.append(f"commit {report.commit} on main")
+    elif report.tables or report.namespaces:
+        lines.append(NOTHING_CHANGED)
+    else:
+        lines.append("there is nothing to restore")
+    return join_lines(lines)
+
+
+def restorable_text(restorable: Sequence[Restorable]) -> str:
+    """Return what can be restored as lines for people."""
+    if not restorable:
+        return "main has left nothing in that time"
+    return join_lines(
+        f"{it.key} {'dropped' if it.dropped else 'changed'} at {it.until}, --as-of {it.as_of}: "
+        f"metadata {'is at ' + ', '.join(it.places) if it.places else 'is nowhere'}"
+        for it in restorable
+    )
+
+
+def _table_text(table: RestoredTable) -> str:
+    place = "from home" if table.files_from == "home" else f"from {table.files_from}'s copies"
+    name = table.key if table.key == table.was else f"{table.was} as {table.key}"
+    counts = "" if table.rows is None else f", {table.rows} rows in {table.data_files} files"
+    since = f", dropped at {table.dropped}" if table.dropped else ""
+    if table.replaces:
+        since = f", in place of what lives: {table.commits_since} commits since"
+    return f"  {name} {place}{counts}{since}"

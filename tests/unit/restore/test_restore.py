@@ -1,0 +1,238 @@
+"""Restoring, over real files on disk: from home, from a replica's copies, over what lives, and beside it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.catalog.model import ICEBERG_TABLE, Delete, key_name
+from sterna.errors import FilesGone, NothingToRestore, TableLives, UsageError
+from sterna.maintenance.restore.listing import list_restorable
+from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
+from sterna.maintenance.restore.run import restore
+from sterna.replication.replica.head import MOVED_TABLES, RESTORED_FROM
+from sterna.replication.verify.run import Depth, verify
+from tests.support.gc import after, clean
+from tests.support.small_world import World, make_world, quiet, ruled, run
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make_world(tmp_path)
+
+
+def restored(world: World, *names: str, as_of: str, apply: bool = True, **options: Any) -> RestoreReport:
+    request = RestoreRequest(as_of, tuple(f"ns.{name}" for name in names), **options)
+    return restore(world.context(), request, quiet, apply=apply)
+
+
+def main(world: World) -> dict[str, str | None]:
+    """The tables on `main`, with their metadata.json."""
+    head = world.catalog.reference("main").hash
+    return {
+        key_name(key): content.metadata_location
+        for key, content in world.catalog.entries("main", head)
+        if content.kind == ICEBERG_TABLE
+    }
+
+
+def purged(world: World, name: str = "t") -> str:
+    """A table that was replicated, dropped, and purged at home; the commit of `main` that had it."""
+    had = world.commit(**{name: world.write(name)})
+    run(world)
+    world.commit(**{name: None})
+    shutil.rmtree(world.folder / "us" / "lake" / name)
+    run(world)
+    return had
+
+
+def assert_equal(world: World, region: str) -> None:
+    run(world, region)
+    verified = verify(world.context(region), Depth(deep=True))
+    assert verified.findings == () and verified.tables > 0
+
+
+def branches(world: World) -> set[str]:
+    return {it.name for it in world.catalog.references()} - {"main", "main_replica_eu", "main_replica_us"}
+
+
+def test_a_dropped_table_comes_back_from_home(world: World) -> None:
+    uri = world.write("t", 5)
+    had = world.commit(t=uri)
+    run(world)
+    world.commit(t=None)
+    run(world)
+    head = world.catalog.reference("main").hash
+    shown = restored(world, "t", as_of=had, apply=False)
+    assert world.catalog.reference("main").hash == head, "a dry run"
+    assert (
+        shown.commit == "" and shown.tables[0].dropped and (shown.tables[0].rows, shown.tables[0].data_files) == (5, 1)
+    )
+    report = restored(world, "t", as_of=had)
+    assert [(it.key, it.files_from, it.replaces) for it in report.tables] == [("ns.t", "home", "")]
+    assert main(world) == {"ns.t": uri} and report.commit == world.catalog.reference("main").hash
+    commit = next(iter(world.catalog.history("main", operations=False)))
+    assert commit.properties[RESTORED_FROM] == had and MOVED_TABLES not in commit.properties
+    assert_equal(world, "eu")
+    assert branches(world) == set()
+    assert restored(world, "t", as_of=had).tables == (), "it is there"
+
+
+def test_a_purged_table_comes_back_from_a_replicas_copies(world: World) -> None:
+    had = purged(world)
+    report = restored(world, "t", as_of=had)
+    assert [(it.key, it.files_from) for it in report.tables] == [("ns.t", "eu")]
+    assert str(main(world)["ns.t"]).startswith(f"file://{world.folder}/eu/replica/")
+    assert next(iter(world.catalog.history("main", operations=False))).properties[MOVED_TABLES] == "1"
+    assert branches(world) == set(), "the pin is gone"
+    assert_equal(world, "eu")
+    # Its home gets back what was purged there, and clean-ups keep what main names now.
+    assert_equal(world, "us")
+    assert list((world.folder / "us" / "lake" / "t").rglob("*.parquet"))
+    clean(world, after(days=9))
+    clean(world, after(days=11))
+    assert_equal(world, "eu")
+
+
+def test_a_region_without_copies_takes_another_regions(world: World) -> None:
+    had = purged(world)
+    request = RestoreRequest(had, ("ns.t",))
+    report = restore(world.context("us"), request, quiet, apply=True)
+    assert [it.files_from for it in report.tables] == ["eu"]
+    assert_equal(world, "us")
+
+
+@pytest.mark.parametrize("damage", ["gone", "size"])
+def test_a_file_that_is_nowhere_is_named_and_nothing_is_committed(world: World, damage: str) -> None:
+    other = world.commit(kept=world.write("kept"))
+    had = purged(world)
+    assert other != had
+    copy = next((world.folder / "eu" / "replica").rglob("*/t/*/*.parquet"))
+    if damage == "gone":
+        copy.unlink()
+    else:
+        copy.write_bytes(copy.read_bytes() + b"!")
+    head = world.catalog.reference("main").hash
+    for apply in (False, True):
+        with pytest.raises(FilesGone) as gone:
+            restored(world, "t", as_of=had, apply=apply)
+        assert copy.name in gone.value.message and "home: " in gone.value.message and "us: " in gone.value.message
+    assert world.catalog.reference("main").hash == head and branches(world) == set()
+
+
+def test_a_chosen_source_is_the_only_one(world: World) -> None:
+    had = world.commit(t=world.write("t"))
+    run(world)
+    world.commit(t=None)
+    assert restored(world, "t", as_of=had, source="eu", apply=False).tables[0].files_from == "eu"
+    with pytest.raises(FilesGone, match="main_replica_us never had"):
+        restored(world, "t", as_of=had, source="us", apply=False)
+    with pytest.raises(UsageError, match="home, us, eu"):
+        restored(world, "t", as_of=had, source="mars", apply=False)
+
+
+def test_what_lives_is_replaced_on_request_alone_and_kept_on_a_branch(world: World) -> None:
+    old = world.write("t")
+    had = world.commit(t=old)
+    new = world.write("t")
+    world.commit(t=new)
+    head = world.commit(u=world.write("u"))
+    with pytest.raises(TableLives):
+        restored(world, "t", as_of=had)
+    report = restored(world, "t", as_of=had, over=True)
+    assert (report.tables[0].replaces, report.tables[0].commits_since) == (new, 1)
+    assert main(world)["ns.t"] == old
+    assert branches(world) == {report.kept_on} and world.catalog.reference(report.kept_on).hash == head
+    assert_equal(world, "eu")
+
+
+def test_another_table_of_that_name_is_replaced_as_one(world: World) -> None:
+    had = world.commit(t=world.write("t"))
+    world.commit(t=None)
+    world.writer.drop_table(("ns", "t"))
+    world.commit(t=world.write("t", 9))
+    run(world)
+    restored(world, "t", as_of=had, over=True)
+    assert_equal(world, "eu")
+
+
+def test_a_table_is_put_beside_what_lives(world: World) -> None:
+    old = world.write("t")
+    had = world.commit(t=old)
+    new = world.write("t")
+    world.commit(t=new)
+    report = restored(world, "t", as_of=had, new_name="ns.t_old")
+    assert [(it.key, it.was) for it in report.tables] == [("ns.t_old", "ns.t")]
+    assert main(world) == {"ns.t": new, "ns.t_old": old} and report.kept_on == ""
+    assert_equal(world, "eu")
+
+
+def test_everything_comes_back_with_its_namespaces(world: World) -> None:
+    uris = {name: world.write(name) for name in ("t", "u")}
+    had = world.commit(**uris)
+    world.commit(t=None, u=None)
+    head = world.catalog.reference("main").hash
+    world.catalog.commit("main", head, [Delete(("ns",))], "write")
+    request = RestoreRequest(had, everything=True)
+    report = restore(world.context(), request, quiet, apply=True)
+    assert report.namespaces == ("ns",) and main(world) == {f"ns.{name}": uri for name, uri in uris.items()}
+    assert_equal(world, "eu")
+
+
+def test_a_residency_rule_holds_for_the_new_name_and_the_copies(world: World) -> None:
+    world = ruled(world, residency=[{"tables": ["ns.secret"], "never": ["eu"]}])
+    had = world.commit(secret=world.write("secret"))
+    run(world)
+    world.commit(secret=None)
+    with pytest.raises(NothingToRestore, match="could reach eu"):
+        restored(world, "secret", as_of=had, new_name="ns.open")
+    with pytest.raises(FilesGone, match="may not be there"):
+        restored(world, "secret", as_of=had, source="eu")
+    assert restored(world, "secret", as_of=had).tables[0].files_from == "home"
+
+
+def test_a_table_that_was_held_then_is_refused_with_its_reason(world: World) -> None:
+    world.commit(t=world.write("t"))
+    run(world)
+    uri = Path(world.write("t").removeprefix("file://"))
+    content = uri.read_bytes()
+    uri.unlink()
+    had = world.commit(t=f"file://{uri}")
+    run(world)
+    uri.write_bytes(content)
+    world.commit(t=None)
+    with pytest.raises(FilesGone, match="it was held there: "):
+        restored(world, "t", as_of=had, source="eu")
+
+
+def test_a_change_of_main_in_between_is_no_surprise(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    had = world.commit(t=world.write("t"), u=world.write("u"))
+    world.commit(t=None, u=None)
+    commit = world.catalog.commit
+    changes = [lambda: world.commit(v=world.write("v")), lambda: world.commit(t=world.write("t"))]
+
+    def race(branch: str, *arguments: Any, **options: Any) -> str:
+        if branch == "main" and changes and len(arguments) > 1 and arguments[2] != "write":
+            changes.pop(0)()
+        return commit(branch, *arguments, **options)
+
+    monkeypatch.setattr(world.catalog, "commit", race)
+    with pytest.raises(TableLives):
+        restored(world, "t", as_of=had)
+    assert not changes and "ns.u" not in main(world)
+
+
+def test_what_can_be_had_is_listed(world: World) -> None:
+    had = purged(world)
+    listed = list_restorable(world.context(), (), after(days=-1))
+    assert [(it.key, it.as_of, it.dropped, it.places) for it in listed] == [("ns.t", had, True, ("eu",))]
+    world.commit(u=world.write("u"))
+    before = world.catalog.reference("main").hash
+    world.commit(u=world.write("u"))
+    assert [it.key for it in list_restorable(world.context(), (), after(days=-1))] == ["ns.t"]
+    named = list_restorable(world.context(), ("ns.u",), after(days=-1))
+    assert [(it.key, it.as_of, it.dropped, it.places) for it in named] == [("ns.u", before, False, ("home",))]
+    assert list_restorable(world.context(), (), after(days=1)) == ()

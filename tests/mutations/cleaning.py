@@ -72,10 +72,10 @@ CLEAN_UP: Final = (
         name="lists of held keys are garbage",
         file="maintenance/gc/retained_heads.py",
         old=(
-            "        yield from _below_root(context, put_versions(commit))\n"
+            "        yield from below_replica_root(context, put_versions(commit))\n"
             "        yield from _held_list_versions(context, commit)\n"
         ),
-        new=("        yield from _below_root(context, put_versions(commit))\n"),
+        new=("        yield from below_replica_root(context, put_versions(commit))\n"),
         harm="the list of what is held is deleted, and every sync compares all keys",
         first=("unit/gc/test_held_lists.py::test_the_lists_that_kept_heads_name_stay_and_the_others_go",),
     ),

@@ -127,6 +127,7 @@ VALUES: dict[str, Any] = {
         superseded=Amount(16, 17),
         left=Amount(18, 19),
         verbatim=Amount(20, 21),
+        dropped=Amount(22, 23),
     ),
     "swept": SweepReport(
         region="eu",

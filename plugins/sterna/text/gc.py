@@ -29,6 +29,7 @@ def collected_text(collected: GcReport, *, evict: bool) -> str:
         (collected.evidence, "of evidence of runs and clean-ups are left"),
         (collected.superseded, "of metadata.json only older heads need"),
         (collected.verbatim, "of verbatim copies of other regions' metadata"),
+        (collected.dropped, "of dropped tables, kept for sterna restore"),
     )
     notes = (
         f"  {size_text(collected.refused)} of refused tables{eviction}",

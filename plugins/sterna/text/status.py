@@ -135,8 +135,9 @@ def slot_line(slot: Slot) -> str:
 def storage_line(stored: StorageUsage) -> str:
     """Return the line of a region's storage usage, and how old the count is."""
     verbatim = f"verbatim copies {size_text(stored.verbatim)}; " if stored.verbatim.files else ""
+    dropped = f"of dropped tables {size_text(stored.dropped)}; " if stored.dropped.files else ""
     return (
-        f"stored at the clean-up of {stored.at}: {size_text(stored.objects)}; {verbatim}evidence of runs "
+        f"stored at the clean-up of {stored.at}: {size_text(stored.objects)}; {verbatim}{dropped}evidence of runs "
         f"{size_text(stored.evidence)}; metadata.json of older heads {size_text(stored.superseded)}; unreachable "
         f"{size_text(stored.unreachable)}, {size_text(stored.garbage)} of them garbage"
     )

@@ -161,6 +161,7 @@ DOES_NOT: dict[tuple[type[StrictModel], str], Change] = {
     (Policy, "objective"): put("policies", 0, "objective", value={"lag": "60s", "share": 0.99}),
     (Objective, "lag"): put("policies", 0, "objective", value={"lag": "15m", "share": 0.999}),
     (Objective, "share"): put("policies", 0, "objective", value={"lag": "60s", "share": 0.5}),
+    (Policy, "keep_dropped"): put("policies", 0, "keep_dropped", value="30d"),
     (Region, "limits"): put(*EU, "limits", value={}),
     (Region, "bulk_copy_threshold"): put(*EU, "bulk_copy_threshold", value=7),
     **{(Limits, name): put(*EU, "limits", value={name: 7}) for name in Limits.model_fields},

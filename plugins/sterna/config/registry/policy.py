@@ -109,6 +109,7 @@ class Policy(StrictModel):
             together with it, `relaxed` for none.
         ship: `{after: 15m}`: how long the replica may wait for compaction; default: at once.
         objective: `{lag: 60s, share: 0.99}`: how soon new versions are to be visible; default: none.
+        keep_dropped: how long clean-ups keep files of dropped tables, such as `30d`; None: as any other file.
     """
 
     tables: list[str] = Field(min_length=1)
@@ -117,13 +118,21 @@ class Policy(StrictModel):
     atomic: Literal["strict", "relaxed"] = "strict"
     ship: AdmissionPolicy | None = None
     objective: Objective | None = None
+    keep_dropped: str | None = None
+
+    @model_validator(mode="after")
+    def _validate_keep_dropped(self) -> Policy:
+        if self.keep_dropped is not None and duration_seconds(self.keep_dropped) is None:
+            raise ValueError(f"keep_dropped: expected a duration such as 30d ({DURATION_UNITS})")
+        return self
 
     def digest_fields(self) -> dict[str, Any]:
         """Return what decides which keys are replicated and how much of them, as JSON; see `Registry.digest`.
 
         `atomic` doesn't count: it decides which tables wait for each other. Each plan resolves that again, for all
         tables that were committed since and those that wait already; a published one can't be taken back by comparing
-        it. Nor does `ship`: it decides when. `objective` decides nothing of a replica.
+        it. Nor does `ship`: it decides when. `objective` decides nothing of a replica, and `keep_dropped` is for tables
+        that no head shows any more.
         """
         history = {name: value for name, value in self.history.digest_fields().items() if value is not None}
         return {
@@ -136,6 +145,11 @@ class Policy(StrictModel):
     def max_wait_seconds(self) -> int | None:
         """The seconds that a replica may wait for compaction; None: it doesn't."""
         return None if self.ship is None else duration_seconds(self.ship.after)
+
+    @property
+    def keep_dropped_seconds(self) -> int | None:
+        """For how long clean-ups keep files of dropped tables; None: as any other file."""
+        return duration_seconds(self.keep_dropped)
 
     def matches(self, name: str) -> bool:
         """Return whether a dotted key name matches one of the patterns."""

@@ -142,12 +142,14 @@ class ClassifiedFiles(Listing):
         evidence: plans, reports and records of runs and passes.
         superseded: metadata.json that only older heads name.
         verbatim: verbatim copies.
+        dropped: what only tables reach that were dropped and are kept for a while.
     """
 
     refused: Files
     evidence: Amount
     superseded: Amount
     verbatim: Amount = ZERO_AMOUNT
+    dropped: Amount = ZERO_AMOUNT
 
     def exclude(self, reached: ReachedFiles) -> None:
         """Take out what is reached by now, of refused tables too."""
@@ -161,6 +163,7 @@ def classify_files(
     kept: ReachedFiles,
     refused: ReachedFiles,
     superseded: Collection[str] = frozenset(),
+    dropped: ReachedFiles | None = None,
 ) -> ClassifiedFiles:
     """Classify a listing by kind and by reachability.
 
@@ -170,8 +173,10 @@ def classify_files(
         kept: what kept heads reach.
         refused: what refused tables reach; what `kept` has is kept nevertheless.
         superseded: metadata.json that is kept only for older heads.
+        dropped: what dropped tables reach that are kept for a while.
     """
-    objects = unknown = evidence = superseded_amount = verbatim = Amount()
+    objects = unknown = evidence = superseded_amount = verbatim = kept_for_dropped = Amount()
+    dropped = dropped or ReachedFiles()
     unreachable, only_refused = Files(), Files()
     for chunk in split_chunks(listing):
         objects += Amount(len(chunk), sum(size for _, size, _ in chunk))
@@ -187,12 +192,16 @@ def classify_files(
             if kind == EVIDENCE and rules.is_expired(item[0], item[2])
         ]
         unreached = filter_reached(files, kept, wanted=False)
+        kept_for_dropped += sum_amount(filter_reached(unreached, dropped, wanted=True))
+        unreached = filter_reached(unreached, dropped, wanted=False)
         only_refused.add(to_table(filter_reached(unreached, refused, wanted=True)))
         # No head names evidence; if one should, it stays.
         unreachable.add(
             to_table(filter_reached([*unreached, *filter_reached(expired, kept, wanted=False)], refused, wanted=False))
         )
-    return ClassifiedFiles(objects, unknown, unreachable, only_refused, evidence, superseded_amount, verbatim)
+    return ClassifiedFiles(
+        objects, unknown, unreachable, only_refused, evidence, superseded_amount, verbatim, kept_for_dropped
+    )
 
 
 def select_garbage(unreachable: Files, rules: Rules) -> Files:

@@ -62,6 +62,7 @@ class GcReport(PassReport):
         evidence: plans and reports of runs, and records of clean-ups, that are left.
         superseded: metadata.json that only older heads of the replica name, and that stay for their sake.
         verbatim: verbatim copies of other regions' path-bearing files.
+        dropped: files of tables that were dropped, kept for `sterna restore` by their policy's `keep_dropped` alone.
     """
 
     replica_hash: str
@@ -71,3 +72,4 @@ class GcReport(PassReport):
     evidence: Amount = ZERO_AMOUNT
     superseded: Amount = ZERO_AMOUNT
     verbatim: Amount = ZERO_AMOUNT
+    dropped: Amount = ZERO_AMOUNT

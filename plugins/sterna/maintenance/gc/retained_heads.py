@@ -40,7 +40,7 @@ class OtherReferences:
         """Return the versions that are shown; of what an earlier call has returned, only what was put again."""
         context, versions = self._context, set[TableVersion]()
         for reference in self._poller.poll():
-            versions.update(_below_root(context, reference.versions))
+            versions.update(below_replica_root(context, reference.versions))
             if reference.is_copy:
                 commit = newest_commit(context.catalog, f"{context.region.replica_branch}@{reference.hash}")
                 versions.update(_held_list_versions(context, commit) if commit else ())
@@ -57,6 +57,7 @@ class RetainedHeads:
         kept: versions whose files stay.
         past_on_main: what `main` held below the replica root since that moment, and may have expired: what is left of
             it stays.
+        dropped: versions of tables that were dropped, and that a policy keeps for a while: what is left of them stays.
         refused: versions, on the replica branch but no more at its head, of keys that the registry refuses now.
         still_shown: refused keys that the head still shows.
         superseded: metadata.json that the kept heads before the newest name, and no reference shows.
@@ -66,6 +67,7 @@ class RetainedHeads:
     other_references: OtherReferences
     kept: set[TableVersion] = field(default_factory=set)
     past_on_main: set[TableVersion] = field(default_factory=set)
+    dropped: set[TableVersion] = field(default_factory=set)
     refused: set[TableVersion] = field(default_factory=set)
     still_shown: tuple[str, ...] = ()
     superseded: frozenset[str] = frozenset()
@@ -126,7 +128,7 @@ def versions_since(context: RegionContext, older: str, newer: str) -> set[TableV
     return {
         version
         for commit in commits
-        for version in (*_below_root(context, put_versions(commit)), *_held_list_versions(context, commit))
+        for version in (*below_replica_root(context, put_versions(commit)), *_held_list_versions(context, commit))
     }
 
 
@@ -140,7 +142,7 @@ def refused_versions(context: RegionContext, commits: Iterable[Commit]) -> set[T
     return {
         version
         for commit in commits
-        for version in _below_root(context, put_versions(commit))
+        for version in below_replica_root(context, put_versions(commit))
         if _is_refused(context, version.key)
     }
 
@@ -154,7 +156,7 @@ def _versions_since_time(
     """
     commits = iter(context.primary.history(f"{branch}@{head}", operations=True))
     for commit in commits:
-        yield from _below_root(context, put_versions(commit))
+        yield from below_replica_root(context, put_versions(commit))
         yield from _held_list_versions(context, commit)
         if commit.commit_time < since:
             yield from _shown_below_root(context, branch, commit.hash)
@@ -197,10 +199,11 @@ def _held_list_versions(context: RegionContext, commit: Commit) -> Iterator[Tabl
 
 
 def _shown_below_root(context: RegionContext, branch: str, commit: str) -> Iterator[TableVersion]:
-    return _below_root(context, read_versions(context.primary, branch, commit))
+    return below_replica_root(context, read_versions(context.primary, branch, commit))
 
 
-def _below_root(context: RegionContext, versions: Iterable[TableVersion]) -> Iterator[TableVersion]:
+def below_replica_root(context: RegionContext, versions: Iterable[TableVersion]) -> Iterator[TableVersion]:
+    """Yield those of some versions whose metadata.json is below a region's replica root, in any spelling."""
     roots = list(prefix_spellings(context.region.replica_root).values())
     return (version for version in versions if any(is_inside(version.metadata, root) for root in roots))
 

@@ -75,14 +75,18 @@ class ReplicaScope:
             ReplicaBroken: a file that a kept head needs can't be read.
             StoreError: the store doesn't answer.
         """
-        refused = ReachedFiles()
+        refused, dropped = ReachedFiles(), ReachedFiles()
         self._walk.visit(self.heads.kept)
-        for versions, reached in ((self.heads.past_on_main, self.reached), (self.heads.refused, refused)):
+        for versions, reached in (
+            (self.heads.past_on_main, self.reached),
+            (self.heads.dropped, dropped),
+            (self.heads.refused, refused),
+        ):
             add = _with_copies(self.context, reached)
             ReachabilityWalk(self.context, add, self.progress, ignore_missing=True).visit(versions)
         self._rules = self._build_rules()
         listing = self.context.objects.list(self.context.region.replica_root)
-        return classify_files(listing, self._rules, self.reached, refused, self.heads.superseded)
+        return classify_files(listing, self._rules, self.reached, refused, self.heads.superseded, dropped)
 
     def _build_rules(self) -> Rules:
         context, options = self.context, self.options
@@ -155,6 +159,7 @@ class ReplicaScope:
             evidence=listing.evidence,
             superseded=listing.superseded,
             verbatim=listing.verbatim,
+            dropped=listing.dropped,
         )
 
     def complete_report(self, report: GcReport, tally: DeletionTally) -> GcReport:

@@ -112,6 +112,7 @@ class StorageUsage:
         unreachable: what no kept head reaches, garbage included.
         garbage: what may be deleted at once.
         verbatim: verbatim copies of other regions' path-bearing files.
+        dropped: files that only dropped tables need, kept for `sterna restore`.
     """
 
     at: str
@@ -121,6 +122,7 @@ class StorageUsage:
     unreachable: Amount
     garbage: Amount
     verbatim: Amount = ZERO_AMOUNT
+    dropped: Amount = ZERO_AMOUNT
 
 
 @dataclass(frozen=True)

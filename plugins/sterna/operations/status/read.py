@@ -311,6 +311,7 @@ def with_storage_usage(context: RegionContext, status: RegionStatus) -> RegionSt
         unreachable=collected.left,
         garbage=collected.garbage - collected.deleted,
         verbatim=collected.verbatim,
+        dropped=collected.dropped,
     )
     return replace(status, stored=usage)
 

@@ -299,6 +299,10 @@ class NotYetHere(QueryError, remedy=Remedy.RETRY):
     """`main` has the requested snapshot, and this region not yet."""
 
 
+class StaysBehind(QueryError, exit_code=ExitCode.HELD):
+    """A table was held or in transit at the commit of `main` that was asked for: its state here is an older one."""
+
+
 class AnswerTooLarge(QueryError):
     """The answer has more rows or bytes than it may have."""
 

@@ -22,7 +22,11 @@ def changes(
     region: RegionName,
     start: Annotated[
         str | None,
-        typer.Option("--from", help="A snapshot's id, or a branch or tag of the table; default: before the first row."),
+        typer.Option(
+            "--from",
+            help="A snapshot's id, a branch or tag of the table, or main@ and a moment, as main@2h; "
+            "default: before the first row.",
+        ),
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="The same, to end at; default: the current snapshot.")] = None,
     key: Annotated[

@@ -73,7 +73,12 @@ def gc(
 @gc_app.command("pin", epilog="Example: sterna pin --region eu --cursor 4d1f… --for 30d")
 def pin(
     region: RegionName,
-    cursor: Annotated[str, typer.Option("--cursor", help="A commit of the replica branch, or an event's id.")],
+    cursor: Annotated[
+        str,
+        typer.Option(
+            "--cursor", help="A commit of the replica branch, an event's id, or a moment of main, as main@2h."
+        ),
+    ],
     length: Annotated[str, typer.Option("--for", help="How long to keep it.")] = "30d",
     registry: RegistryPath = DEFAULT_REGISTRY,
     as_json: AsJson = False,
@@ -82,11 +87,14 @@ def pin(
     has expired.
     """
     from sterna.maintenance.gc.pin import pin as create_pin
+    from sterna.replication.replica.past_replica import PAST_PREFIX, PastReplica
     from sterna.serving.queries.request import parse_cursor_commit
     from sterna.text.gc import pin_text
 
-    commit, duration = parse_cursor_commit(cursor, "--cursor"), parse_duration("--for", length)
+    moment = cursor.removeprefix(PAST_PREFIX) if cursor.startswith(PAST_PREFIX) else ""
+    commit, duration = "" if moment else parse_cursor_commit(cursor, "--cursor"), parse_duration("--for", length)
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("pin") as progress:
+        commit = PastReplica(context).find(moment).commit if moment else commit
         created = create_pin(context, commit, duration, progress)
     output.result(created, pin_text(created))

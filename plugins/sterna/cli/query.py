@@ -24,7 +24,11 @@ def query(
         str | None, typer.Option("--snapshot-id", help="Read its one table at this snapshot.")
     ] = None,
     at: Annotated[
-        str | None, typer.Option("--at", help="Read its tables at this commit of the replica branch.")
+        str | None,
+        typer.Option(
+            "--at",
+            help="Read its tables at this commit of the replica branch, or at a moment of main, as main@2h.",
+        ),
     ] = None,
     param: Annotated[
         list[str] | None, typer.Option("--param", help="A parameter, as name=value; repeat for more.")

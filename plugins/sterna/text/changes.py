@@ -31,6 +31,7 @@ def changes_json(changes: ChangesSummary) -> dict[str, Any]:
         "counts": changes.counts,
         "files": changes.files,
         "rows": rows,
+        **({"main": dict(changes.main)} if changes.main else {}),
     }
 
 
@@ -47,7 +48,8 @@ def changes_text(changes: ChangesSummary) -> str:
     if len(lines) < total:
         lines.append(f"… {total - len(lines)} more rows")
     counts_text = ", ".join(f"{count} {change}" for change, count in changes.counts.items()) or "no changes"
-    return "\n".join([*lines, f"{counts_text}; {changes.files} data files read"])
+    moments = [f"{side} main@{commit}" for side, commit in changes.main.items()]
+    return "\n".join([*lines, f"{counts_text}; {changes.files} data files read", *moments])
 
 
 def _format_value(value: Any) -> str:

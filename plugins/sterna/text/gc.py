@@ -88,4 +88,8 @@ def pin_text(pin: Pin) -> str:
             f"  some files of these are in their writers' locations, where expiry on main may delete them: "
             f"{', '.join(pin.in_place)}"
         )
+    if pin.main:
+        lines.append(f"  it is of main@{pin.main}")
+    if pin.behind:
+        lines.append(f"  these stayed behind, and are as of an older commit: {', '.join(pin.behind)}")
     return "\n".join(lines)

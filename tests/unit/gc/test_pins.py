@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,3 +136,16 @@ def test_tables_whose_files_may_lie_in_place_are_told(world: World) -> None:
     at = world.catalog.reference("main_replica_us").hash
     pinned = pin(world.context("us"), at, timedelta(days=1), now=later())
     assert pinned.in_place == ("ns.a",)
+
+
+def test_a_pin_names_the_commit_of_main_and_what_stayed_behind(world: World) -> None:
+    main = world.commit(a=world.write("a"))
+    run(world)
+    made = held(world, world.catalog.reference(BRANCH).hash)
+    assert (made.main, made.behind) == (main, ())
+    missing = world.write("b")
+    Path(missing.removeprefix("file://")).unlink()
+    main = world.commit(b=missing)
+    run(world)
+    made = held(world, world.catalog.reference(BRANCH).hash, days=31)
+    assert (made.main, made.behind) == (main, ("ns.b",))

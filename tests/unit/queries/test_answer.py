@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -351,3 +352,14 @@ def test_a_service_is_ready_also_where_no_process_starts(synced: World, caplog: 
     asyncio.run(service.warm())
     assert service.ready and "no memory" in caplog.text
     service.close()
+
+
+def test_a_moment_of_main_leads_to_the_replicas_commit(synced: World, asking: QueryClient) -> None:
+    main, cursor = (synced.catalog.reference(name).hash for name in ("main", "main_replica_eu"))
+    now = datetime.now(UTC).isoformat()
+    for moment in (main, now):
+        answer = body(asking(at=f"main@{moment}"))
+        assert (answer["main"], answer["cursor"]) == (main, cursor)
+    assert len(asking.jobs) == 1, "both are the same question"
+    for wrong, status in ((now[:19], 400), ("2999-01-01T00:00:00Z", 400), ("52000w", 404), ("0" * 64, 404)):
+        assert asking(at=f"main@{wrong}").status == status

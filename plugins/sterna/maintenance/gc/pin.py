@@ -14,7 +14,16 @@ from sterna.catalog.model import Reference
 from sterna.errors import Busy, CatalogConflict, ReferenceNotFound, ReplicaBroken, SnapshotGone
 from sterna.maintenance.gc.retained_heads import versions_at
 from sterna.replication.replica.commit_access import writer
-from sterna.replication.replica.head import GC_MARKER, REGION, RUN_ID, Head, newest_commit, read_head
+from sterna.replication.replica.head import (
+    GC_MARKER,
+    REGION,
+    RUN_ID,
+    Head,
+    load_held_list,
+    newest_commit,
+    parse_head,
+    read_head,
+)
 from sterna.replication.replica.reachability import ReachabilityWalk, TableVersion
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.tags import pin_tag, pinned_until
@@ -31,6 +40,8 @@ class Pin:
         tables: tables and views below the replica root.
         in_place: those of them that name files of this region's writers: an expiry of snapshots on `main` may delete
             them.
+        main: hash of the commit of `main` that it is of.
+        behind: tables that were held or in transit then: what is pinned of them is an older commit's.
     """
 
     tag: str
@@ -38,6 +49,8 @@ class Pin:
     until: str
     tables: int
     in_place: tuple[str, ...]
+    main: str = ""
+    behind: tuple[str, ...] = ()
 
 
 def pin(
@@ -61,7 +74,7 @@ def pin(
     """
     until = (now or datetime.now(UTC)) + duration
     previous_head = read_head(context.primary, context.region.replica_branch)
-    _require_replica_commit(context, cursor)
+    pinned_head = _require_replica_commit(context, cursor)
     tag = Reference(pin_tag(context.region.name, until, cursor), cursor, "TAG")
     writer(context).create_tag(tag.name, context.region.replica_branch, tag.hash)
     try:
@@ -71,7 +84,16 @@ def pin(
     except (SnapshotGone, Busy):
         writer(context).delete_tag(tag.name, tag.hash)
         raise
-    return Pin(tag.name, cursor, until.isoformat(timespec="seconds"), len(versions), tuple(sorted(in_place)))
+    behind = tuple(sorted(load_held_list(context.objects, pinned_head).held_by_key))
+    return Pin(
+        tag.name,
+        cursor,
+        until.isoformat(timespec="seconds"),
+        len(versions),
+        tuple(sorted(in_place)),
+        pinned_head.watermark,
+        behind,
+    )
 
 
 def delete_expired_pins(
@@ -86,14 +108,15 @@ def delete_expired_pins(
                 progress(f"{name} is over")
 
 
-def _require_replica_commit(context: RegionContext, cursor: str) -> None:
+def _require_replica_commit(context: RegionContext, cursor: str) -> Head:
     try:
         commit = newest_commit(context.primary, f"{context.region.replica_branch}@{cursor}")
     except ReferenceNotFound:
         commit = None
     properties = commit.properties if commit else {}
-    if RUN_ID not in properties or properties.get(REGION) != context.region.name:
+    if commit is None or RUN_ID not in properties or properties.get(REGION) != context.region.name:
         raise SnapshotGone(f"{context.region.replica_branch} has no commit {cursor}", hint="see sterna status")
+    return parse_head(commit)
 
 
 def require_reachable(

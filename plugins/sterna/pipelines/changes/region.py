@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sterna.catalog.model import key_name, parse_key
 from sterna.catalog.tables import table_metadata_uri
 from sterna.config.registry.credential import load_fileio_properties
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import CredentialError, EngineError, NotAKey, UsageError
 from sterna.pipelines.changes.between import plan_changes, to_frame
 from sterna.pipelines.changes.kinds import CHANGE, NOT_A_KEY
+from sterna.replication.replica.past_replica import PAST_PREFIX, PastReplica, require_not_behind
+from sterna.replication.replica.point_in_time import main_commit
 from sterna.replication.replica.region import RegionContext
 from sterna.spark.application import UTC_SETTINGS, SparkApplication
 from sterna.spark.changelog_scan import StagedChanges, load_metadata
@@ -32,7 +36,8 @@ class ChangesRequest:
 
     Args:
         table: the table's name in the catalog.
-        start: a snapshot's id, or a branch or tag of the table; None: before the first row.
+        start: a snapshot's id, a branch or tag of the table, or `main@` and a moment of `main`; None: before the first
+            row.
         end: the same; None: the current snapshot.
         key: columns that identify rows, as in `between`.
         branch: the catalog's branch; "": the region's replica branch.
@@ -55,6 +60,7 @@ class ChangesSummary:
         counts: how many rows of each change.
         files: how many data files were read.
         rows: the first ones, in no particular order; an Arrow table.
+        main: hashes of the commits of `main` that moments led to, by `from` and `to`.
     """
 
     table: str
@@ -62,6 +68,7 @@ class ChangesSummary:
     counts: dict[str, int]
     files: int
     rows: Any
+    main: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_arrow(context: RegionContext, request: ChangesRequest) -> pa.Table:
@@ -75,20 +82,57 @@ def read_arrow(context: RegionContext, request: ChangesRequest) -> pa.Table:
         NotAnAncestor: the start is no ancestor of the end.
         NotAKey: several rows of a snapshot have the same key.
         NeedsClassicSpark: the region's Spark is a Spark Connect server.
+        NoSuchMoment, NoSuchVersion, NotYetHere, StaysBehind: a moment can't be told of the table here.
         UsageError: no such branch, table, tag or key column.
         EngineError: Spark can't be started, or a file can't be read.
     """
-    with _open_changes(context, request) as (frame, _):
+    with _open_changes(context, resolve_moments(context, request)[0]) as (frame, _):
         return frame.toArrow()
 
 
 def summarize(context: RegionContext, request: ChangesRequest, max_rows: int) -> ChangesSummary:
     """Count the rows, and return the first `max_rows`; raises what `read_arrow` does."""
+    request, main = resolve_moments(context, request)
     with _open_changes(context, request) as (frame, planned):
         counts = {row[CHANGE]: row["count"] for row in frame.groupBy(CHANGE).count().collect()}
         rows = frame.limit(max_rows).toArrow()
         branch = request.branch or context.region.replica_branch
-        return ChangesSummary(request.table, branch, dict(sorted(counts.items())), sum(planned.files), rows)
+        return ChangesSummary(request.table, branch, dict(sorted(counts.items())), sum(planned.files), rows, main)
+
+
+def resolve_moments(context: RegionContext, request: ChangesRequest) -> tuple[ChangesRequest, dict[str, str]]:
+    """Return a request whose moments are snapshots, and the commits of `main` that they led to, by `from` and `to`.
+
+    Raises:
+        NoSuchMoment, NoSuchVersion, NotYetHere, StaysBehind: a moment can't be told of the table here.
+        UsageError: there was no such table then, or nothing was in it.
+    """
+    commits: dict[str, str] = {}
+    ends = {"from": request.start, "to": request.end}
+    for side, text in ends.items():
+        if text is not None and text.startswith(PAST_PREFIX):
+            ends[side], commits[side] = _snapshot_at(context, request, text.removeprefix(PAST_PREFIX))
+    return replace(request, start=ends["from"], end=ends["to"]), commits
+
+
+def _snapshot_at(context: RegionContext, request: ChangesRequest, moment: str) -> tuple[str, str]:
+    """Return the snapshot that a table had at a moment, on the request's branch, and the commit of `main`."""
+    key, branch = parse_key(request.table), request.branch or context.region.replica_branch
+    if branch == context.region.replica_branch:
+        past = PastReplica(context)
+        version = past.find(moment)
+        require_not_behind(past.read_head(version), [key_name(key)])
+        commit, main = version.commit, version.watermark
+    elif branch == SOURCE_BRANCH:
+        commit = main = main_commit(context.catalog, moment, datetime.now(UTC)).hash
+    else:
+        raise UsageError(f"a moment is one of {SOURCE_BRANCH}: {branch} has none")
+    content = context.catalog.contents(branch, commit, [key]).get(key)
+    if content is None:
+        raise UsageError(f"there was no table {key_name(key)} at {main[:12]}", table=request.table)
+    if content.snapshot_id is None:
+        raise UsageError(f"the table had no snapshot at {main[:12]}", table=request.table)
+    return str(content.snapshot_id), main
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from sterna.catalog.model import Key
 from sterna.errors import BadUpdate, Forbidden
+from sterna.replication.replica.past_replica import PAST_PREFIX
 from sterna.serving.http.catalog_access_routes import CatalogAccessRoutes
 from sterna.serving.http.catalog_errors import NO_STORE
 from sterna.serving.http.catalog_route import (
@@ -37,7 +38,6 @@ from sterna.serving.rest_catalog.byte_cache import ServedBody
 from sterna.serving.rest_catalog.model import SnapshotMode
 from sterna.serving.rest_catalog.names import parse_identifier, parse_namespace_segment, parse_parents
 from sterna.serving.rest_catalog.pages import PageRequest, parse_page
-from sterna.serving.rest_catalog.past_versions import PAST_PREFIX
 from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog, with_access
 from sterna.serving.rest_catalog.replays import KEY_LIFETIME_ISO
 from sterna.serving.rest_catalog.write_service import CatalogWriteService

@@ -10,7 +10,7 @@ from sterna.config.sections.queries import SharedLimits
 from sterna.errors import NoSuchQuery
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.queries.job import PinnedTable, QueryJob
-from sterna.serving.queries.request import CommitPin, Question, SnapshotPin
+from sterna.serving.queries.request import CommitPin, MomentPin, Question, SnapshotPin
 
 
 def require_admitted_tables(context: RegionContext, question: Question) -> None:
@@ -67,8 +67,11 @@ def _version_fields(question: Question, tables: tuple[PinnedTable, ...]) -> dict
     match question.pin:
         case SnapshotPin(snapshot):
             return {"snapshot_id": str(snapshot)}
-        case CommitPin(hash):
-            return {"cursor": hash, "snapshots": {table.name: id_text(table.snapshot) for table in tables}}
+        case CommitPin(hash, main):
+            snapshots = {table.name: id_text(table.snapshot) for table in tables}
+            return {"cursor": hash, **({"main": main} if main else {}), "snapshots": snapshots}
+        case MomentPin():
+            raise AssertionError("it is fixed first")
 
 
 def id_text(snapshot: int | None) -> str | None:

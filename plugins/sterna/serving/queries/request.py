@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sterna.config.sections.queries import NamedQueries, NamedQuery, normalize_parameter
 from sterna.errors import BadRequest, NoSuchQuery, printable
+from sterna.replication.replica.past_replica import PAST_PREFIX
 from sterna.serving.queries.sql import check_sql
 
 _INT64 = re.compile(r"-?[0-9]{1,19}")
@@ -27,9 +28,25 @@ class SnapshotPin:
 
 @dataclass(frozen=True)
 class CommitPin:
-    """All tables as one commit of the replica branch shows them."""
+    """All tables as one commit of the replica branch shows them.
+
+    Args:
+        main: hash of the commit of `main` that it is all of, where a moment led to it; else "".
+    """
 
     hash: str
+    main: str = ""
+
+
+@dataclass(frozen=True)
+class MomentPin:
+    """All tables as the replica has or had them of a moment of `main`, which `SnapshotResolver` makes a `CommitPin`.
+
+    Args:
+        moment: as `sterna.replication.replica.point_in_time` takes it.
+    """
+
+    moment: str
 
 
 @dataclass(frozen=True)
@@ -40,14 +57,14 @@ class Question:
         name: the query's.
         tables: what it reads.
         params: type and value by name, defaults included.
-        pin: the version.
+        pin: the version; a moment's has no digest.
     """
 
     name: str
     query: NamedQuery
     tables: tuple[tuple[str, ...], ...]
     params: Mapping[str, tuple[str, str]]
-    pin: SnapshotPin | CommitPin
+    pin: SnapshotPin | CommitPin | MomentPin
 
     @property
     def digest(self) -> str:
@@ -56,7 +73,8 @@ class Question:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:40]
 
 
-def _pin_text(pin: SnapshotPin | CommitPin) -> str:
+def _pin_text(pin: SnapshotPin | CommitPin | MomentPin) -> str:
+    assert not isinstance(pin, MomentPin), "what a moment shows may be another commit later"
     # Clients keep the digest as an ETag: these texts stay, whatever the classes are called.
     return f"CommitPin(hash={pin.hash!r})" if isinstance(pin, CommitPin) else f"SnapshotPin(snapshot={pin.snapshot})"
 
@@ -105,9 +123,11 @@ def _require_single(name: str, texts: Sequence[str]) -> str:
     return texts[0]
 
 
-def _parse_pin(snapshot: str | None, cursor: str | None, tables: int) -> SnapshotPin | CommitPin:
+def _parse_pin(snapshot: str | None, cursor: str | None, tables: int) -> SnapshotPin | CommitPin | MomentPin:
     if snapshot is not None and cursor is not None:
         raise BadRequest("snapshotId and at don't go together")
+    if cursor is not None and cursor.startswith(PAST_PREFIX):
+        return MomentPin(cursor.removeprefix(PAST_PREFIX))
     if cursor is not None:
         return CommitPin(parse_cursor_commit(cursor))
     if snapshot is None:

@@ -30,7 +30,9 @@ def run_once(context: RegionContext, queries: NamedQueries, params: Mapping[str,
     """
     question = parse_request(queries, params)
     require_admitted_tables(context, question)
-    tables = SnapshotResolver(context).resolve(question.tables, question.pin)
+    resolver = SnapshotResolver(context)
+    question = resolver.fix(question)
+    tables = resolver.resolve(question.tables, question.pin)
     spark = SparkFallback(context)
     workers = QueryWorkerPool(1, spark.fetch)
     try:

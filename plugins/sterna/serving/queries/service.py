@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from sterna import errors
@@ -25,7 +25,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.serving.queries.bodies import build_answer_body, build_job, id_text, require_admitted_tables
 from sterna.serving.queries.counters import QueryCounts
 from sterna.serving.queries.job import PinnedTable, QueryJob
-from sterna.serving.queries.request import Question, find_query, parse_request
+from sterna.serving.queries.request import MomentPin, Question, find_query, parse_request
 from sterna.serving.queries.snapshots import SnapshotResolver
 from sterna.serving.queries.spark_fallback import SparkFallback
 from sterna.serving.queries.sql import check_sql
@@ -60,6 +60,9 @@ STATUSES: dict[type[SternaError], AnswerStatus] = {
     errors.UnfitParameters: AnswerStatus(400, "the query can't be answered for these parameters"),
     errors.NotAllowed: AnswerStatus(403),
     errors.NoSuchQuery: AnswerStatus(404),
+    errors.NoSuchMoment: AnswerStatus(400),
+    errors.NoSuchVersion: AnswerStatus(404),
+    errors.StaysBehind: AnswerStatus(404),
     errors.SnapshotGone: AnswerStatus(410),
     errors.ObjectMissing: AnswerStatus(410, "Files of the snapshot are gone"),
     errors.AnswerTooLarge: AnswerStatus(413),
@@ -211,6 +214,8 @@ class QueryService:
             self._require_access(request)
             question = parse_request(self._queries, request.params)
             require_admitted_tables(self.context, question)
+            if isinstance(question.pin, MomentPin):
+                question = await self._fix(question, request.reader)
             return await self._answer_question(question, request.etags, request.reader)
         except SternaError as error:
             if (
@@ -290,6 +295,13 @@ class QueryService:
             self._current_lookups[question.tables] = time.monotonic() + self._current_seconds, lookup
         cursor, snapshots = await asyncio.shield(lookup)  # others wait for the very same
         return {"cursor": cursor, "snapshots": {name: id_text(snapshot) for name, snapshot in snapshots.items()}}
+
+    async def _fix(self, question: Question, reader: str) -> Question:
+        """Find the commit that a moment leads to, once for all that name it in the same moment."""
+        fixed: Question = await self._look_up(
+            question, repr(question.pin), lambda: self.snapshots.fix(question), reader
+        )
+        return replace(question, pin=fixed.pin)
 
     async def _look_up(self, question: Question, topic: str, read: Callable[[], _R], reader: str = "") -> _R:
         """Look up a question's tables in catalog and store."""

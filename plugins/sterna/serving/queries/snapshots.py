@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from sterna.catalog.model import Commit, Content, Key, key_name
@@ -13,10 +13,11 @@ from sterna.catalog.tables import content_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, ReferenceNotFound, SnapshotGone
 from sterna.replication.replica.head import REGION, RUN_ID, Head, load_held_list, newest_commit, read_head
+from sterna.replication.replica.past_replica import PastReplica, require_not_behind
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.replica_history import ReplicaHistory
 from sterna.serving.queries.job import PinnedTable
-from sterna.serving.queries.request import CommitPin, SnapshotPin
+from sterna.serving.queries.request import CommitPin, MomentPin, Question, SnapshotPin
 
 _MAX_CACHED_FILES = 1000  # metadata.json, as the ids in them
 _MAX_OLDER_COMMITS = 10_000  # commits of the replica branch that are looked through for an older version
@@ -37,9 +38,26 @@ class SnapshotResolver:
         self._context = context
         self._files: OrderedDict[str, _SnapshotIds] = OrderedDict()
         self._commits = ReplicaHistory(context, lambda commit: commit, operations=True, max_commits=_MAX_OLDER_COMMITS)
+        self._past = PastReplica(context)
         self._lock = threading.Lock()
 
-    def resolve(self, tables: tuple[Key, ...], pin: SnapshotPin | CommitPin) -> tuple[PinnedTable, ...]:
+    def fix(self, question: Question) -> Question:
+        """Return a question with the commit of the replica branch that its moment of `main` leads to now.
+
+        Raises:
+            NoSuchMoment: it is none.
+            NoSuchVersion: this region hasn't got it, or no longer.
+            NotYetHere: `main` has it, and this region not yet.
+            StaysBehind: a table was held or in transit then.
+            CatalogError, StoreError: something doesn't answer.
+        """
+        if not isinstance(question.pin, MomentPin):
+            return question
+        version = self._past.find(question.pin.moment)
+        require_not_behind(self._past.read_head(version), map(key_name, question.tables))
+        return replace(question, pin=CommitPin(version.commit, version.watermark))
+
+    def resolve(self, tables: tuple[Key, ...], pin: SnapshotPin | CommitPin | MomentPin) -> tuple[PinnedTable, ...]:
         """Return the tables as a pin shows them.
 
         Raises:
@@ -50,6 +68,7 @@ class SnapshotResolver:
         """
         if isinstance(pin, CommitPin):
             return self._resolve_commit(tables, pin.hash)
+        assert not isinstance(pin, MomentPin), "it is fixed first"
         (key,) = tables
         return (self._resolve_snapshot(key, pin.snapshot),)
 

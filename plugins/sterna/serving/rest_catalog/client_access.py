@@ -12,9 +12,9 @@ from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.registry.credential import fileio_properties
 from sterna.config.sections.model import Services
 from sterna.errors import NoSuchTable, TableError
+from sterna.replication.replica.past_replica import PAST_PREFIX
 from sterna.serving.rest_catalog.model import LoadedTable
 from sterna.serving.rest_catalog.names import NAMESPACE_SEPARATOR
-from sterna.serving.rest_catalog.past_versions import PAST_PREFIX
 from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
 from sterna.serving.rest_catalog.table_folders import (
     FolderAccess,

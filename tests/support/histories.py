@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
+from types import MappingProxyType
 
 from sterna.catalog.model import NAMESPACE, Put, key_name, parse_key
 from sterna.config.sections.maintenance import Maintenance
@@ -24,8 +25,20 @@ from tests.support.history_state import FEATURES, Operation, Turn, load_state
 from tests.support.world import World
 
 _CATALOGS = ("main_us", "main_eu")
+# What a region's address takes of a table that was born anywhere; the rest stays with writers of `main`.
+_AT_AN_ADDRESS = frozenset(
+    (
+        *("append", "overwrite", "delete", "delete all", "update", "merge", "rewrite manifests"),
+        *("add column", "drop column", "rename column", "promote", "reorder", "loosen", "partition", "order"),
+        *("create ref", "replace ref", "drop ref", "rollback", "set current", "cherry-pick", "fast forward"),
+        *("table statistics", "partition statistics", "stage", "publish", "upgrade"),
+    )
+)
 _SYNC_CHANCE = 0.25
 _MAX_ERROR_CHARACTERS = 1500  # characters of an error: Spark's go on for pages of stack trace
+
+
+NO_ADDRESSES: Mapping[str, str] = MappingProxyType({})
 
 
 class Unequal(AssertionError):
@@ -68,13 +81,16 @@ class History:
         return f"python3 run.py test tests/integration/sync/test_histories.py --history-seed {self.seed}"
 
 
-def run_history(world: World, seed: int, features: Collection[str] = FEATURES) -> History:
+def run_history(
+    world: World, seed: int, features: Collection[str] = FEATURES, addresses: Mapping[str, str] = NO_ADDRESSES
+) -> History:
     """Play one history from its seed, and compare main and replica after every sync.
 
     Args:
         world: the servers; other histories may use it before and after.
         seed: replays the same operations.
         features: those of FEATURES that may be used.
+        addresses: catalogs of Spark's that are regions' REST addresses, and which region's each is.
 
     Raises:
         Unequal: a replica differs, a table is held, or the engine refused a statement; the message lists the whole
@@ -86,7 +102,7 @@ def run_history(world: World, seed: int, features: Collection[str] = FEATURES) -
     # Small as these tables are, every second history is localized on Spark.
     with _namespaces(world, history.namespace) as namespaces, world.localizing("spark" if seed % 2 else "auto"):
         try:
-            _play(world, history, rng, namespaces, frozenset(features))
+            _play(world, history, rng, namespaces, frozenset(features), addresses)
         except Exception as error:
             listed = "\n".join(f"  {line}" for line in history.lines)
             message = (
@@ -99,7 +115,14 @@ def run_history(world: World, seed: int, features: Collection[str] = FEATURES) -
     return history
 
 
-def _play(world: World, history: History, rng: Random, namespaces: list[str], features: frozenset[str]) -> None:
+def _play(
+    world: World,
+    history: History,
+    rng: Random,
+    namespaces: list[str],
+    features: frozenset[str],
+    addresses: Mapping[str, str],
+) -> None:
     warehouses = {region: world.stage.warehouse(region) for region in world.stage.regions}
     for number in range(rng.choice([1, 1, 2])):
         created = create(rng, rng.choice(_CATALOGS), f"{rng.choice(namespaces)}.t{number}", warehouses, features)
@@ -109,9 +132,14 @@ def _play(world: World, history: History, rng: Random, namespaces: list[str], fe
         states = {table: load_state(world.spark, f"main_us.{table}") for table in _tables(world, history, "main")}
         table = rng.choice(list(states))
         others = {name: state for name, state in states.items() if name != table}
-        turn = Turn(rng, states[table], rng.choice(_CATALOGS), table, others, namespaces, number, warehouses, features)
+        taken = operations
+        catalog = rng.choice((*_CATALOGS, *addresses) if states[table].version > 1 else _CATALOGS)
+        if catalog in addresses:
+            taken = {name: operation for name, operation in operations.items() if name in _AT_AN_ADDRESS}
+            _sync(world, history, [addresses[catalog]])
+        turn = Turn(rng, states[table], catalog, table, others, namespaces, number, warehouses, features)
         empty = turn.state.current is None and turn.maybe(0.8)
-        name, statements = ("append", append(turn)) if empty else _choose(turn, operations)
+        name, statements = ("append", append(turn)) if empty else _choose(turn, taken)
         _do(world, history, name, statements)
         if rng.random() < _SYNC_CHANCE:
             _sync(world, history, [rng.choice(world.stage.regions)])

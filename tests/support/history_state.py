@@ -158,7 +158,7 @@ class Turn:
     Args:
         rng: the only source of chance, so that a seed replays.
         state: the table now.
-        catalog: the writer's catalog, main_us or main_eu.
+        catalog: the writer's catalog: main_us, main_eu, or a region's address.
         table: the table's name, with its namespace.
         others: the history's other tables.
         namespaces: where the history's tables may live.

@@ -7,13 +7,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from sterna.config.mapping import Mapping
+from sterna.config.near_places import WRITE_PATHS
 
 METADATA_TABLES = ("files", "delete_files", "entries", "manifests", "partitions")
 """What is asked beside rows. Lists of files come in whatever order a manifest was read: each is compared as a bag."""
@@ -24,6 +25,8 @@ _DELETED = 2
 _REWRITTEN = ("file_size_in_bytes", "column_sizes", "split_offsets")
 # The catalog's own, and what is changed on purpose on every replica.
 _OWN_PROPERTIES = ("nessie.commit.id", "nessie.gc.no-warning", "gc.enabled")
+# Where a region's REST address has its clients write.
+_PLACES = frozenset({"location", *WRITE_PATHS})
 _TIME = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 _FORMAT = f"map('timestampFormat', '{_TIME}', 'timestampNTZFormat', '{_TIME}', 'ignoreNullFields', 'false')"
 
@@ -116,6 +119,12 @@ def differences(main: Answers, replica: Answers, mapping: Mapping, *, pruned: bo
     for name in sorted(main.rows | replica.rows):
         mismatches += _compare(f"rows {name}", main.rows.get(name), replica.rows.get(name))
     return mismatches
+
+
+def without_places(answers: Answers) -> Answers:
+    """Return what a table answers without the places that it is written to: an address serves its region's own."""
+    kept = {name: text for name, text in answers.properties.items() if name not in _PLACES}
+    return replace(answers, properties=kept)
 
 
 def data_rows(answers: Answers) -> dict[str, list[str]]:

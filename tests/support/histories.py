@@ -13,30 +13,28 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from types import MappingProxyType
 
-from sterna.catalog.model import NAMESPACE, Put, key_name, parse_key
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Put, key_name, parse_key
 from sterna.config.sections.maintenance import Maintenance
 from sterna.maintenance.tables.run import run_maintenance
 from tests.support.answers import ask
+from tests.support.history_addresses import (
+    Operations,
+    is_at_once,
+    run_at_once,
+    taken_by_address,
+    view_rows,
+    with_addresses,
+)
 from tests.support.history_changes import check_some
 from tests.support.history_refs import REFS, WAP
 from tests.support.history_rows import ROWS, append
 from tests.support.history_shape import SHAPE, create
-from tests.support.history_state import FEATURES, Operation, Turn, load_state
+from tests.support.history_state import FEATURES, Turn, load_state
 from tests.support.world import World
 
 _CATALOGS = ("main_us", "main_eu")
-# What a region's address takes of a table that was born anywhere; the rest stays with writers of `main`.
-_AT_AN_ADDRESS = frozenset(
-    (
-        *("append", "overwrite", "delete", "delete all", "update", "merge", "rewrite manifests"),
-        *("add column", "drop column", "rename column", "promote", "reorder", "loosen", "partition", "order"),
-        *("create ref", "replace ref", "drop ref", "rollback", "set current", "cherry-pick", "fast forward"),
-        *("table statistics", "partition statistics", "stage", "publish", "upgrade"),
-    )
-)
 _SYNC_CHANCE = 0.25
 _MAX_ERROR_CHARACTERS = 1500  # characters of an error: Spark's go on for pages of stack trace
-
 
 NO_ADDRESSES: Mapping[str, str] = MappingProxyType({})
 
@@ -52,6 +50,7 @@ class History:
     Args:
         seed: from which everything else follows.
         namespace: where its tables live, nobody else's.
+        addresses: catalogs of Spark's that are regions' REST addresses, and which region's each is.
         lines: each operation with its statements, each sync.
         operations: how many operations were done.
         syncs: how many syncs were done and checked.
@@ -62,6 +61,7 @@ class History:
 
     seed: int
     namespace: str
+    addresses: Mapping[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     operations: int = 0
     syncs: int = 0
@@ -78,7 +78,8 @@ class History:
 
     @property
     def replay(self) -> str:
-        return f"python3 run.py test tests/integration/sync/test_histories.py --history-seed {self.seed}"
+        folder = "rest_catalog" if self.addresses else "sync"
+        return f"python3 run.py test tests/integration/{folder}/test_histories.py --history-seed {self.seed} --long"
 
 
 def run_history(
@@ -96,13 +97,13 @@ def run_history(
         Unequal: a replica differs, a table is held, or the engine refused a statement; the message lists the whole
             history.
     """
-    history = History(seed, f"h{seed}")
+    history = History(seed, f"h{seed}", addresses)
     rng = Random(seed)
     began = time.monotonic()
     # Small as these tables are, every second history is localized on Spark.
     with _namespaces(world, history.namespace) as namespaces, world.localizing("spark" if seed % 2 else "auto"):
         try:
-            _play(world, history, rng, namespaces, frozenset(features), addresses)
+            _play(world, history, rng, namespaces, frozenset(features))
         except Exception as error:
             listed = "\n".join(f"  {line}" for line in history.lines)
             message = (
@@ -115,30 +116,26 @@ def run_history(
     return history
 
 
-def _play(
-    world: World,
-    history: History,
-    rng: Random,
-    namespaces: list[str],
-    features: frozenset[str],
-    addresses: Mapping[str, str],
-) -> None:
+def _play(world: World, history: History, rng: Random, namespaces: list[str], features: frozenset[str]) -> None:
     warehouses = {region: world.stage.warehouse(region) for region in world.stage.regions}
     for number in range(rng.choice([1, 1, 2])):
         created = create(rng, rng.choice(_CATALOGS), f"{rng.choice(namespaces)}.t{number}", warehouses, features)
         _do(world, history, "create", created)
-    operations = {**ROWS, **REFS, **SHAPE, **(WAP if "wap" in features else {})}
+    operations: Operations = {**ROWS, **REFS, **SHAPE, **(WAP if "wap" in features else {})}
+    catalogs = (*_CATALOGS, *history.addresses)
+    if history.addresses:
+        operations = with_addresses(operations, catalogs, lambda: list(_names(world, history, "main", ICEBERG_VIEW)))
     for number in range(10, 10 + rng.randrange(8, 16)):
         states = {table: load_state(world.spark, f"main_us.{table}") for table in _tables(world, history, "main")}
-        table = rng.choice(list(states))
+        table, catalog = rng.choice(list(states)), rng.choice(catalogs)
         others = {name: state for name, state in states.items() if name != table}
-        taken = operations
-        catalog = rng.choice((*_CATALOGS, *addresses) if states[table].version > 1 else _CATALOGS)
-        if catalog in addresses:
-            taken = {name: operation for name, operation in operations.items() if name in _AT_AN_ADDRESS}
-            _sync(world, history, [addresses[catalog]])
-        turn = Turn(rng, states[table], catalog, table, others, namespaces, number, warehouses, features)
-        empty = turn.state.current is None and turn.maybe(0.8)
+        state, taken, places = states[table], operations, warehouses
+        if region := history.addresses.get(catalog):
+            _sync(world, history, world.stage.regions, compare=False)
+            state, taken = load_state(world.spark, f"{catalog}.{table}"), taken_by_address(operations, state.version)
+            places = {region: warehouses[region]}
+        turn = Turn(rng, state, catalog, table, others, namespaces, number, places, features)
+        empty = turn.state.current is None and turn.maybe(0.8) and "append" in taken
         name, statements = ("append", append(turn)) if empty else _choose(turn, taken)
         _do(world, history, name, statements)
         if rng.random() < _SYNC_CHANCE:
@@ -148,7 +145,7 @@ def _play(
         history.changes += check_some(world, rng, table)
 
 
-def _choose(turn: Turn, operations: Mapping[str, tuple[float, Operation]]) -> tuple[str, list[str]]:
+def _choose(turn: Turn, operations: Operations) -> tuple[str, list[str]]:
     """The next operation by chance; one that does not apply now is passed over."""
     weights = [weight for weight, _ in operations.values()]
     while True:
@@ -167,6 +164,9 @@ def _do(world: World, history: History, name: str, statements: list[str]) -> Non
             _commit(world, *statement.split()[1:])
         elif statement.startswith("@upkeep"):
             _upkeep(world, *statement.split()[1:])
+        elif is_at_once(statement):
+            _sync(world, history, world.stage.regions, compare=False)
+            run_at_once(world, statement, history.lines.append)
         else:
             world.sql(statement)
 
@@ -196,26 +196,44 @@ def _upkeep(world: World, region: str, target: str, table: str) -> None:
     assert ask(world.spark, f"main_us.{table}").rows["now"] == before, done.tables
 
 
-def _sync(world: World, history: History, regions: Collection[str], *, last: bool = False) -> None:
+def _sync(
+    world: World, history: History, regions: Collection[str], *, last: bool = False, compare: bool = True
+) -> None:
     """Sync regions and compare what changed since a region was compared before; in the end everything."""
     for region in regions:
         history.lines.append(f"sync {region}")
         report = world.sync(region)
         mine = [item.line for item in report.held if item.key.startswith(f"{history.namespace}.")]
         assert not mine, mine
-        main, replica = _tables(world, history, "main"), _tables(world, history, f"main_replica_{region}")
-        assert set(replica) == set(main)
-        compared = {(region, table): (main[table], replica[table]) for table in main}
-        wanted = [key[1] for key, locations in compared.items() if last or history.compared.get(key) != locations]
-        world.assert_equal(*wanted, region=region)
-        history.compared |= compared
-        history.syncs += 1
+        if compare:
+            _compare(world, history, region, last=last)
+
+
+def _compare(world: World, history: History, region: str, *, last: bool) -> None:
+    address = next((catalog for catalog, home in history.addresses.items() if home == region), "")
+    main, replica = _tables(world, history, "main"), _tables(world, history, f"main_replica_{region}")
+    assert set(replica) == set(main)
+    compared = {(region, table): (main[table], replica[table]) for table in main}
+    wanted = [key[1] for key, locations in compared.items() if last or history.compared.get(key) != locations]
+    world.assert_equal(*wanted, region=region, address=address)
+    history.compared |= compared
+    history.syncs += 1
+    views = _names(world, history, "main", ICEBERG_VIEW)
+    assert set(_names(world, history, f"main_replica_{region}", ICEBERG_VIEW)) == set(views)
+    for view in views if last else ():
+        rows = view_rows(world, f"main_us.{view}")
+        for catalog in filter(None, (f"replica_{region}", address)):
+            assert view_rows(world, f"{catalog}.{view}") == rows, (catalog, view)
 
 
 def _tables(world: World, history: History, branch: str) -> dict[str, str | None]:
     """The history's tables on a branch of the catalog, with their metadata locations."""
+    return _names(world, history, branch, ICEBERG_TABLE)
+
+
+def _names(world: World, history: History, branch: str, kind: str) -> dict[str, str | None]:
     entries = world.catalog.entries(branch, world.catalog.reference(branch).hash)
-    locations = {key_name(key): content.metadata_location for key, content in entries if content.kind != NAMESPACE}
+    locations = {key_name(key): content.metadata_location for key, content in entries if content.kind == kind}
     return {name: locations[name] for name in sorted(locations) if name.startswith(f"{history.namespace}.")}
 
 
@@ -233,7 +251,10 @@ def _namespaces(world: World, name: str) -> Iterator[list[str]]:
     finally:
         for setting in ("spark.wap.id", "spark.wap.branch", "spark.sql.sources.partitionOverwriteMode"):
             world.spark.conf.unset(setting)
+        world.sql("USE spark_catalog")
         for namespace in reversed(names):
+            for view in [row[1] for row in world.sql(f"SHOW VIEWS IN main_us.{namespace}") if row[0] == namespace]:
+                world.sql(f"DROP VIEW main_us.{namespace}.{view}")
             for row in world.sql(f"SHOW TABLES IN main_us.{namespace}"):
                 world.sql(f"DROP TABLE main_us.{namespace}.{row[1]}")
             world.sql(f"DROP NAMESPACE main_us.{namespace}")

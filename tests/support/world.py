@@ -26,7 +26,7 @@ from sterna.replication.verify.run import verify_structure
 from sterna.servers.s3 import Endpoint
 from sterna.servers.spark import add_catalog
 from sterna.servers.stack import Deployment
-from tests.support.answers import ask, ask_pyiceberg, data_rows, differences
+from tests.support.answers import ask, ask_pyiceberg, data_rows, differences, without_places
 
 
 def merge_on_read(version: int) -> str:
@@ -96,6 +96,7 @@ class World:
         pyiceberg: bool = False,
         pruned: bool = False,
         without: Collection[str] = (),
+        address: str = "",
     ) -> None:
         """Replica and main answer the same, with the other region dark; and the replica is closed.
 
@@ -105,6 +106,7 @@ class World:
             pyiceberg: PyIceberg is asked for the replica's rows too.
             pruned: the replica keeps a part of main's history; what it keeps is compared.
             without: metadata tables that Iceberg itself can't answer for these tables.
+            address: a catalog of Spark's that is the region's REST address, which is asked too; "": none.
         """
         other = "us" if region == "eu" else "eu"
         wanted = {table: ask(self.spark, f"main_{other}.{table}", without) for table in tables}
@@ -113,6 +115,10 @@ class World:
                 replica = ask(self.spark, f"replica_{region}.{table}", without)
                 mismatches = differences(wanted[table], replica, context.mapping, pruned=pruned)
                 assert not mismatches, f"{table} in {region}:\n" + "\n".join(mismatches)
+                if address:
+                    served = without_places(ask(self.spark, f"{address}.{table}", without))
+                    mismatches = differences(without_places(wanted[table]), served, context.mapping, pruned=pruned)
+                    assert not mismatches, f"{table} by {address}:\n" + "\n".join(mismatches)
                 if pyiceberg:
                     assert self._pyiceberg(table, region) == data_rows(replica), f"{table} in {region}, by PyIceberg"
             verified = verify_structure(context, tables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 import pytest
@@ -14,9 +14,11 @@ from sterna.config.sections.model import Services
 from sterna.demo.rest_address import catalog_section, serve_catalog
 from sterna.replication.replica.region import RegionContext
 from sterna.servers.access import TokenIssuer, create_token_issuer
+from tests.support.faults.serving import serving as serving_process
 from tests.support.world import World, pyiceberg_properties
 
 SPARK_CATALOG = "rest_eu"
+US_CATALOG = "address_us"
 SIGNED_CATALOG = "signed_eu"
 HIDDEN = "rest_sign.hidden*"
 """Tables that the role `finance` alone may see at the address that signs requests."""
@@ -24,24 +26,26 @@ HIDDEN = "rest_sign.hidden*"
 
 @dataclass(frozen=True)
 class Address:
-    """The address of eu.
+    """The address of a region.
 
     Args:
         url: where it is.
         world: the regions.
+        region: which one it is of.
     """
 
     url: str
     world: World
+    region: str = field(default="eu", kw_only=True)
 
     def pyiceberg(self, warehouse: str = "") -> RestCatalog:
         """Return the address as PyIceberg's catalog."""
-        settings = pyiceberg_properties(self.world.stage.endpoints["eu"])
-        return RestCatalog("eu", uri=self.url, **settings, **({"warehouse": warehouse} if warehouse else {}))
+        settings = pyiceberg_properties(self.world.stage.endpoints[self.region])
+        return RestCatalog(self.region, uri=self.url, **settings, **({"warehouse": warehouse} if warehouse else {}))
 
     def add_to_spark(self, name: str, warehouse: str = "") -> None:
         """Have the session's Spark see the address as a catalog, whose name it hasn't used before."""
-        endpoint = self.world.stage.endpoints["eu"]
+        endpoint = self.world.stage.endpoints[self.region]
         settings = {
             "uri": self.url,
             "s3.endpoint": endpoint.url,
@@ -96,6 +100,15 @@ class SigningAddress(Address):
 def address(world: World) -> Iterator[Address]:
     """The address of eu, as a catalog of the session's Spark too: `rest_eu`."""
     with world.context() as context, serving(world, context, SPARK_CATALOG) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def address_us(world: World) -> Iterator[Address]:
+    """The address of us, in a process of its own, as a catalog of the session's Spark too: `address_us`."""
+    with serving_process(world.stage, "us") as process:
+        opened = Address(process.url, world, region="us")
+        opened.add_to_spark(US_CATALOG)
         yield opened
 
 

@@ -11,8 +11,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from tests.integration.rest_catalog.conftest import SPARK_CATALOG, Address
-from tests.support.faults.serving import serving
+from tests.integration.rest_catalog.conftest import SPARK_CATALOG, US_CATALOG, Address
 from tests.support.world import World, merge_on_read
 
 _ROUNDS = 8  # of each writer
@@ -22,28 +21,6 @@ _ROUNDS = 8  # of each writer
 def ns(world: World) -> Iterator[str]:
     with world.namespace("rest_at_once") as name:
         yield name
-
-
-@pytest.fixture(scope="module")
-def rest_us(world: World) -> Iterator[str]:
-    """The address of us, in a process of its own, as a catalog of Spark's."""
-    endpoint = world.stage.endpoints["us"]
-    with serving(world.stage, "us") as process:
-        settings = {
-            "": "org.apache.iceberg.spark.SparkCatalog",
-            ".type": "rest",
-            ".uri": process.url,
-            ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-            ".s3.endpoint": endpoint.url,
-            ".s3.path-style-access": "true",
-            ".s3.access-key-id": endpoint.access_key,
-            ".s3.secret-access-key": endpoint.secret_key,
-            ".client.region": endpoint.region,
-            ".cache-enabled": "false",
-        }
-        for name, value in settings.items():
-            world.spark.conf.set(f"spark.sql.catalog.rest_us{name}", value)
-        yield "rest_us"
 
 
 class Writer:
@@ -100,14 +77,16 @@ def by_pyiceberg(address: Address, table: str) -> Callable[[str, list[int]], Non
 
 @pytest.mark.rare
 @pytest.mark.parametrize("version", [2, 3])
-def test_writers_by_addresses_and_natively_at_once(address: Address, rest_us: str, ns: str, version: int) -> None:
+def test_writers_by_addresses_and_natively_at_once(
+    address: Address, address_us: Address, ns: str, version: int
+) -> None:
     """What was acknowledged is there once, whoever else wrote at that moment."""
     world, table = address.world, f"{ns}.v{version}"
     world.sql(f"CREATE TABLE main_us.{table} (id BIGINT) USING iceberg {merge_on_read(version)}")
     world.sql(f"ALTER TABLE main_us.{table} SET TBLPROPERTIES ('commit.retry.num-retries'='20')")
     for region in world.stage.regions:
         world.sync(region)
-    writes = [by_spark(world, f"{catalog}.{table}") for catalog in ("main_us", SPARK_CATALOG, rest_us)]
+    writes = [by_spark(world, f"{catalog}.{table}") for catalog in ("main_us", SPARK_CATALOG, US_CATALOG)]
     writes += [by_pyiceberg(address, table)] if version == 2 else []
     writers = [Writer(number, len(writes), write) for number, write in enumerate(writes)]
     with ThreadPoolExecutor(len(writers)) as pool:
@@ -119,7 +98,7 @@ def test_writers_by_addresses_and_natively_at_once(address: Address, rest_us: st
     assert all(writer.rows for writer in writers)
     for region in world.stage.regions:
         assert world.sync(region).held == ()
-    for catalog in ("main_us", SPARK_CATALOG, rest_us, "replica_eu", "replica_us"):
+    for catalog in ("main_us", SPARK_CATALOG, US_CATALOG, "replica_eu", "replica_us"):
         rows = Counter(row[0] for row in world.sql(f"SELECT id FROM {catalog}.{table}"))
         assert max(rows.values()) == 1
         assert Counter(id for id in rows.elements() if id not in uncertain) == wanted, catalog

@@ -83,7 +83,7 @@ class CatalogWriter(CatalogReader, Protocol):
             message: for people, not empty.
             properties: stay with the commit.
             existing: what all keys of the operations have at `expected_hash`, None where that is nothing, as the caller
-                read it; None: it is read once more.
+                read it: the commit depends on these alone. None: they are read once more, and so is the new commit.
 
         Returns:
             The hash of the new commit, whose parent is `expected_hash`.

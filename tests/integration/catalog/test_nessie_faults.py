@@ -262,6 +262,17 @@ def test_a_server_that_does_not_compare_and_swap_is_found_out():
         commit(catalog)
 
 
+def test_a_commit_that_depends_on_its_keys_alone_is_not_read_back():
+    with scripted_catalog(answer(200, COMMITTED)) as (catalog, server):
+        assert catalog.commit("main", HASH, [Unchanged(("a",))], "a test", existing={("a",): None}) == NEXT
+        assert len(server.requests) == 1
+
+
+def test_an_accepted_commit_whose_answer_is_none_may_have_happened():
+    with scripted_catalog(answer(200, {"targetBranch": None})) as (catalog, _), pytest.raises(CatalogStateUnknown):
+        catalog.commit("main", HASH, [Unchanged(("a",))], "a test", existing={("a",): None})
+
+
 def test_creating_a_branch_is_not_repeated():
     with scripted_catalog(answer(200, CONFIG), reset) as (catalog, server):
         with pytest.raises(CatalogStateUnknown):

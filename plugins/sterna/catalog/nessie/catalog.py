@@ -241,7 +241,8 @@ class NessieCatalog:
         commit, and passes when it is not (`CommitImpl.commitAddUnchanged`, `CommitLogicImpl.checkForConflict`; the same
         in 0.99.0 and in 0.108.4, measured in 0.99.0). So each commit carries one such operation on a random key: it
         makes the whole commit a compare-and-swap on the head, and the server keeps nothing of it. Should a server ever
-        check less, the new commit's parent gives it away.
+        check less, the new commit's parent gives it away. It isn't read back where the caller says what the keys had:
+        such a commit depends on these alone, and the server compares them whatever became of the head.
 
         Raises:
             CatalogRefused: there is no operation, or a key has content of another kind.
@@ -264,7 +265,10 @@ class NessieCatalog:
             response = self._http.write(f"trees/{_path(branch, expected_hash)}/history/commit", {}, body)
         except CatalogConflict as error:
             raise self._classify_conflict(branch, expected_hash, error) from error
-        return self._verify_parent(branch, expected_hash, response)
+        new_hash = _committed_hash(branch, response)
+        if existing is None:
+            self._verify_parent(branch, expected_hash, new_hash)
+        return new_hash
 
     def exists(self, hash: str) -> bool:
         """See `Catalog.exists`."""
@@ -322,18 +326,16 @@ class NessieCatalog:
             "committed"
         )
 
-    def _verify_parent(self, branch: str, expected_hash: str, response: Mapping[str, Any]) -> str:
+    def _verify_parent(self, branch: str, expected_hash: str, new_hash: str) -> None:
         try:
-            new_hash = str(response["targetBranch"]["hash"])
             parent = next(self.history(f"{branch}@{new_hash}", operations=False)).parent
-        except (CatalogError, KeyError, TypeError, StopIteration) as error:
-            raise CatalogStateUnknown(f"a commit to {branch} was accepted, but can't be read back") from error
+        except (CatalogError, StopIteration) as error:
+            raise _unreadable_commit(branch) from error
         if parent != expected_hash:
             raise BranchChanged(
                 f"commit {new_hash} on {branch} follows {parent}, which is not {expected_hash} as expected: another "
                 "writer commits there"
             )
-        return new_hash
 
     def _pages(
         self, path: str, params: Mapping[str, str], field: str, decode: Callable[[Any], _T], first_page_size: int = 0
@@ -359,6 +361,17 @@ class NessieCatalog:
             raise CatalogRefused(
                 f"{self._http.address} answers in a form that is not Nessie's API v2: {error!r}"
             ) from error
+
+
+def _committed_hash(branch: str, response: Mapping[str, Any]) -> str:
+    try:
+        return str(response["targetBranch"]["hash"])
+    except (KeyError, TypeError) as error:
+        raise _unreadable_commit(branch) from error
+
+
+def _unreadable_commit(branch: str) -> CatalogStateUnknown:
+    return CatalogStateUnknown(f"a commit to {branch} was accepted, but can't be read back")
 
 
 def open_nessie(

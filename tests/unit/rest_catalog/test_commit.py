@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -470,6 +471,37 @@ def test_no_commit_names_the_folder_that_its_own_files_are_in(world: World, clie
         commit_tables(client.address, [TableCommit(("ns", "own"), [], [change, *updates])], Rights())
     assert caught.value.file.endswith(stolen.rsplit("/", 1)[-1])
     assert head(world) == committed and own != victim
+
+
+@pytest.mark.parametrize(
+    ("place", "size", "error"),
+    [
+        ("{own}/metadata/s.stats", 4, None),
+        ("{own}/metadata/s.stats", 5, BadUpdate),
+        ("{own}/metadata/none.stats", 4, BadUpdate),
+        ("{own}/_sterna/rest/s.stats", 4, ForeignFile),
+        ("{own}/metadata/../metadata/s.stats", 4, ForeignFile),
+        ("{victim}/metadata/s.stats", 4, ForeignFile),
+    ],
+)
+def test_statistics_lie_where_the_tables_clients_write(
+    client: AddressClient, place: str, size: int, error: type[Exception] | None
+) -> None:
+    folders = {name: born_here(client, name) for name in ("own", "victim")}
+    for folder in (*folders.values(), f"{folders['own']}/_sterna/rest"):
+        file = Path(folder.removeprefix("file://"), "" if folder.endswith("rest") else "metadata", "s.stats")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"stat")
+    entry = {
+        "snapshot-id": client.load_table(("ns", "own")).metadata.current_snapshot_id,
+        "statistics-path": place.format(**folders),
+        "file-size-in-bytes": size,
+        "file-footer-size-in-bytes": 1,
+        "blob-metadata": [],
+    }
+    commit = TableCommit(("ns", "own"), [], [{"action": "set-statistics", "statistics": entry}])
+    with pytest.raises(error) if error else nullcontext():
+        commit_tables(client.address, [commit], Rights())
 
 
 @pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path", "write.object-storage.path", "location"])

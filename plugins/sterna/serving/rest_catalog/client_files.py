@@ -103,8 +103,11 @@ class ClientFiles:
             self._kept_bytes += len(data)
         return data
 
-    def require_present(self, sizes: Mapping[str, int]) -> None:
+    def require_present(self, sizes: Mapping[str, Any]) -> None:
         """Require that files are there with their sizes.
+
+        Args:
+            sizes: by URI, what the client says of a file.
 
         Raises:
             BadUpdate: one isn't there, or has another size.

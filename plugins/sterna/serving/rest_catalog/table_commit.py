@@ -10,17 +10,16 @@ from typing import Any
 from sterna.catalog.model import ICEBERG_TABLE, Content, Key, key_name
 from sterna.config.near_places import Places, accepted_folders, region_places, table_near_places
 from sterna.config.registry.fingerprint import MetadataVersion
-from sterna.config.registry.model import SOURCE_BRANCH, is_inside
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import (
     BadUpdate,
     Forbidden,
-    ForeignFile,
     RequirementFailed,
     TableError,
 )
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import main_metadata
-from sterna.serving.rest_catalog.client_files import write_roots
+from sterna.serving.rest_catalog.client_files import ClientFiles, write_roots
 from sterna.serving.rest_catalog.metadata_updates import apply_table_updates, new_table_metadata
 from sterna.serving.rest_catalog.name_errors import require_namespace, taken_name
 from sterna.serving.rest_catalog.overlay import strip_overlay
@@ -360,22 +359,17 @@ def _take_back_statistics(
     """Return a statistics file's entry with `main`'s own name of the file.
 
     Raises:
-        BadUpdate: it is no such entry.
-        ForeignFile: the file is neither one of the table's nor new, or has another size.
+        BadUpdate: it is no such entry; or its file isn't there, or has another size.
+        ForeignFile: the file is neither one of the table's nor in its places of this region.
     """
     if not isinstance(statistics, dict) or not isinstance(uri := statistics.get("statistics-path"), str):
         raise BadUpdate(f"{field} has no statistics-path")
     for entry in frame.get(field) or ():
         if _content_uri(context, entry.get("statistics-path")) == uri:
             return {**statistics, "statistics-path": entry["statistics-path"]}
-    if not any(is_inside(uri, root) for root in roots) or context.mapping.below_replica_root(uri):
-        raise ForeignFile("the statistics file is none of the table's, and no new one", file=uri)
-    try:
-        size = context.objects.size(uri)
-    except TableError as error:
-        raise ForeignFile(error.message, file=uri) from error
-    if size != statistics.get("file-size-in-bytes"):
-        raise ForeignFile(f"the statistics file has {size} bytes, its entry says otherwise", file=uri)
+    client = ClientFiles(context.objects, roots)
+    client.require_place(uri)
+    client.require_present({uri: statistics.get("file-size-in-bytes")})
     return statistics
 
 

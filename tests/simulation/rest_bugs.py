@@ -93,4 +93,4 @@ def no_answer_is_told_as_no() -> AbstractContextManager[Any]:
 
 def own_commits_are_forgotten() -> AbstractContextManager[Any]:
     """A process shows what the replica branch has, whatever it has acknowledged."""
-    return planted(RecentChanges.record, RecentChanges, lambda recent, changes: None)
+    return planted(RecentChanges.record, RecentChanges, lambda recent, changes, since: None)

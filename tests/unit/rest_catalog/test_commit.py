@@ -33,7 +33,7 @@ from sterna.replication.sync.rewrite_metadata import rewrite_options
 from sterna.replication.sync.run import sync
 from sterna.serving.rest_catalog import commit as commit_module
 from sterna.serving.rest_catalog.byte_cache import ByteCache
-from sterna.serving.rest_catalog.commit import Address, commit_tables
+from sterna.serving.rest_catalog.commit import Address, MainState, commit_tables
 from sterna.serving.rest_catalog.entry_changes import create_table
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit, prepare_commit, read_table
@@ -200,6 +200,29 @@ def test_a_request_that_another_instance_carries_out_meanwhile_is_answered(
     table.append(rows(10))
     assert raced and ids(client) == [0, 1, 2, 10, 11]
     assert len(main_metadata(world)["snapshots"]) == 2
+
+
+def test_the_answer_to_a_repeated_commit_takes_nothing_back_that_is_shown(
+    world: World, client: AddressClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others commit, and a sync publishes it, after `main` was read for the answer."""
+    client.load_table(KEY).append(rows(10))
+    synced(client)
+    plain, later = commit_module.read_main, [world.write("orders")]
+
+    def overtaken(*arguments: Any) -> MainState:
+        main = plain(*arguments)
+        if later:
+            world.commit(orders=later.pop())
+            run(world)
+        return main
+
+    monkeypatch.setattr(commit_module, "read_main", overtaken)
+    entry = commit_tables(client.address, [client.sent[-1]], Rights())[KEY]
+    published = world.replica()["ns.orders"].metadata_location
+    assert entry.metadata_location == published
+    shown = client.address.shown([KEY])[KEY]
+    assert shown is not None and shown.metadata_location == published
 
 
 def test_a_transaction_that_is_sent_again_needs_no_snapshot_in_each_table(world: World, client: AddressClient) -> None:

@@ -47,6 +47,7 @@ def overtaken(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], None] = l
     [
         ("/v1/namespaces/ns/tables", REQUEST),
         ("/v1/namespaces", {"namespace": ["other"]}),
+        ("/v1/namespaces/ns/properties", {"updates": {"a": "1"}}),
         (
             "/v1/tables/rename",
             {"source": {"namespace": ["ns"], "name": "t"}, "destination": {"namespace": ["ns"], "name": "new"}},

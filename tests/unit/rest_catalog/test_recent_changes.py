@@ -39,6 +39,15 @@ def test_what_is_dropped_before_a_sync_has_published_it_stays_away() -> None:
     assert recent.content(KEY, V1) == V1  # others have made it again
 
 
+def test_what_was_read_before_another_change_takes_nothing_back() -> None:
+    recent = RecentChanges()
+    count = recent.count
+    recent.record({KEY: (V1, V3)})
+    recent.record({KEY: (V1, V2), OTHER: (None, V1)}, count)
+    assert recent.content(KEY, V1) == V3.with_id(None)
+    assert recent.content(OTHER, None) == V1.with_id(None)
+
+
 def test_what_others_committed_afterwards_is_shown_once_the_branch_has_it() -> None:
     recent = RecentChanges()
     recent.record({KEY: (V1, V2)})

@@ -178,7 +178,7 @@ def commit_tables(
             is_committed = partial(_is_committed, address, commits)
             main, was_committed = _look_again(address, keys, idempotency_key, is_committed)
             if was_committed:
-                return committed_entries(address, main)
+                return committed_entries(address, main.contents)
             raise
         return _commit_in_turn(address, commits, rights, idempotency_key)
 
@@ -205,17 +205,17 @@ def _commit_in_turn(
 ) -> dict[Key, Content]:
     main = read_main(address, [commit.key for commit in commits], idempotency_key)
     if main.replayed:  # before anything is read that may fail: a client deletes what it thinks refused
-        return committed_entries(address, main)
+        return committed_entries(address, main.contents)
     tables = _read_tables(address, main)
     if _all_replayed(commits, tables):
-        return committed_entries(address, main)
+        return committed_entries(address, main.contents)
     try:
         prepared = _prepare(address, commits, tables, rights)
     except RequirementFailed:
         bring_up(address, main.contents)  # the client loads the table again, and has to see what came first
         raise
     if not prepared:
-        return committed_entries(address, main)
+        return committed_entries(address, main.contents)
     puts = tuple(Put(key, content) for key, content in prepared.items())
     message = f"commit to {', '.join(map(key_name, prepared))} in {address.region().region.name}"
     is_committed = partial(_is_committed, address, commits)
@@ -349,7 +349,7 @@ def carry_out(
     except StaleBase:
         now, was_committed = _look_again(address, list(main.contents), idempotency_key, is_committed)
         if was_committed:
-            return committed_entries(address, now)
+            return committed_entries(address, now.contents)
         bring_up(address, now.contents)
         raise
     finally:
@@ -379,17 +379,22 @@ def _after(before: Mapping[Key, Content | None], operations: Sequence[Operation]
     return after
 
 
-def committed_entries(address: Address, main: MainState) -> dict[Key, Content]:
-    """Return this region's own entries for what was committed to some keys before.
+def committed_entries(address: Address, keys: Collection[Key]) -> dict[Key, Content]:
+    """Return this region's own entries for what `main` has under keys that were committed to before.
 
     Raises:
         CommitOutcomeUnknown: this region can't show it yet.
     """
     try:
-        shown = address.shown(main.contents)
+        # What is shown is read first: else it may be newer than what was read of `main`, and would go back to that.
+        count, shown = address.recent.count, address.shown(keys)
+        contents = read_main(address, keys).contents
     except SternaError as error:
         raise CommitOutcomeUnknown(f"the commit was made, and can't be shown here yet: {error.message}") from error
-    return _show(address, main.contents, shown)
+    try:
+        return _show(address, contents, shown, since=count)
+    finally:
+        address.sync.request()
 
 
 def committed_entry(entries: Mapping[Key, Content], key: Key) -> Content:
@@ -408,13 +413,16 @@ def _show(
     contents: Mapping[Key, Content | None],
     shown: Mapping[Key, Content | None],
     renamed: Mapping[Key, Key] = NO_RENAMES,
+    since: int | None = None,
 ) -> dict[Key, Content]:
     """Return this region's own entries for what `main` has, and show them from now on.
 
     Args:
         contents: by key, what `main` has; None: nothing.
-        shown: what clients of this region saw before.
+        shown: what clients of this region saw before that was so.
         renamed: by new key, the old one.
+        since: the count of recent changes then: of keys that others have changed since, theirs is shown. None: these
+            are the newest, since the keys' turns were kept.
 
     Raises:
         CommitOutcomeUnknown: this region can't show it yet: the client has to look again.
@@ -423,7 +431,8 @@ def _show(
         entries = {key: _entry(address, key, source, shown[renamed.get(key, key)]) for key, source in contents.items()}
     except SternaError as error:
         raise CommitOutcomeUnknown(f"the commit was made, and can't be shown here yet: {error.message}") from error
-    address.recent.record({key: (shown[key], entries[key]) for key in entries if entries[key] != shown[key]})
+    changes = {key: (shown[key], entries[key]) for key in entries if entries[key] != shown[key]}
+    address.recent.record(changes, since)
     return {key: content for key, content in entries.items() if content is not None}
 
 

@@ -122,7 +122,7 @@ def _create(
     with adding_name(address, key, idempotency_key):
         main = read_main(address, [namespace, key], idempotency_key)
         if main.replayed:
-            return committed_entry(committed_entries(address, main), key)
+            return committed_entry(committed_entries(address, main.contents), key)
         require_free_name(main, namespace, key)
         return _put(address, main, key, write(), kind_name, idempotency_key)
 
@@ -172,7 +172,7 @@ def register_table(
     with adding_name(address, key, idempotency_key, may_be_taken=overwrites):
         main = read_main(address, [namespace, key], idempotency_key)
         if main.replayed:
-            return committed_entry(committed_entries(address, main), key)
+            return committed_entry(committed_entries(address, main.contents), key)
         existing = main.contents[key]
         if existing is None or not overwrites or existing.kind != ICEBERG_TABLE:
             require_free_name(main, namespace, key)
@@ -303,7 +303,7 @@ def commit_view(
     with address.turns.take([key]):
         main = read_main(address, [key], idempotency_key)
         if main.replayed:
-            return committed_entry(committed_entries(address, main), key)
+            return committed_entry(committed_entries(address, main.contents), key)
         content = _existing(address, main, ICEBERG_VIEW, key)
         uri = content.metadata_location or ""
         with naming_table(address.region().mapping, key_name(key)):
@@ -418,12 +418,13 @@ def update_namespace(
     Raises:
         NoSuchNamespace: there is none.
         BadUpdate, Forbidden: a property can't or mustn't be changed.
+        CatalogConflict: another commit came first; nothing was committed.
         CommitOutcomeUnknown: as `carry_out`.
     """
     if both := sorted(set(removals) & updates.keys()):
         raise BadUpdate(f"a property is to be set and removed: {both[0]}")
     reject_replica_uris(address.region().mapping, updates)
-    with address.turns.take([namespace]):
+    with stale_as_conflict(), address.turns.take([namespace]):
         main = read_main(address, [namespace], idempotency_key)
         content = require_namespace(main.contents[namespace], namespace)
         current = content.payload.get("properties") or {}

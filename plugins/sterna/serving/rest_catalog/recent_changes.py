@@ -40,17 +40,20 @@ class RecentChanges:
         self._count = self._generation = 0
         self._lock = threading.Lock()
 
-    def record(self, changes: Mapping[Key, tuple[Content | None, Content | None]]) -> None:
+    def record(self, changes: Mapping[Key, tuple[Content | None, Content | None]], since: int | None = None) -> None:
         """Show changes from now on, all of them at once.
 
         Args:
             changes: by key, what the replica branch shows at present, and what takes its place; None: nothing.
+            since: the count when these were read: what was recorded since is newer, and stays. None: none is.
         """
         with self._lock:
             self._count += 1
             self._generation += 1
             for key, (shown, content) in changes.items():
                 last = self._changes.get(key)
+                if since is not None and last is not None and last.number > since:
+                    continue
                 superseded: set[str | None] = {_document(shown)}
                 if last is not None:
                     superseded |= {*last.superseded, _document(last.content)}

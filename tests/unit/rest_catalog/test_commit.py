@@ -396,6 +396,7 @@ def test_a_commit_that_cant_be_shown_is_unknown_to_the_client_and_stays(
         ([{"action": "set-properties", "updates": {"x": "file://{world}/eu/replica/us-lake/orders"}}], BadUpdate),
         ([{"action": "set-properties", "updates": {"sterna.applied.x": "1"}}], Forbidden),
         ([{"action": "remove-properties", "removals": ["sterna.applied.x"]}], Forbidden),
+        ([{"action": "remove-properties", "removals": [["gc.enabled"]]}], BadUpdate),
         ([{"action": "remove-snapshots", "snapshot-ids": [1]}], Forbidden),
         ([{"action": "set-statistics", "statistics": {}}], BadUpdate),
         ([{"action": "add-snapshot", "snapshot": {"snapshot-id": 1}}], BadUpdate),

@@ -302,6 +302,11 @@ def test_metadata_that_names_a_replica_isnt_registered(world: World, address: Ad
     register_written(world, address, {**document, field: named[field]}, BadUpdate)
 
 
+@pytest.mark.parametrize(("field", "shape"), [("properties", ["write.data.path"]), ("schemas", {}), ("refs", [])])
+def test_metadata_of_another_shape_isnt_registered(world: World, address: Address, field: str, shape: Any) -> None:
+    register_written(world, address, {**read_json(world.write("orders")), field: shape}, BadUpdate)
+
+
 def test_a_table_that_is_written_to_where_none_may_be_isnt_registered(world: World, address: Address) -> None:
     uri = (on_main(world, KEY) or pytest.fail("no table")).metadata_location or ""
     properties = {"write.data.path": "s3://elsewhere/x"}

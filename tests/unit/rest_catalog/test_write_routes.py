@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tests.support.small_world import World, refusing, run
 
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 PROPERTIES = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "1"}}]}
+HALF = "half \ud800"
+RENAME = {"source": {"namespace": ["ns"], "name": "t"}}
 TABLE, TABLES = "/v1/namespaces/ns/tables/t", "/v1/namespaces/ns/tables"
 
 
@@ -170,6 +173,25 @@ def test_registering_and_views(world: World, address: httpx.Client) -> None:
     rename = {"source": {"namespace": ["ns"], "name": "v"}, "destination": {"namespace": ["ns"], "name": "w"}}
     assert address.post("/v1/views/rename", json=rename).status_code == 204
     assert address.delete("/v1/namespaces/ns/views/w").status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (TABLES, {"name": HALF, "schema": SCHEMA}),
+        (TABLE, {"requirements": [], "updates": [{"action": HALF}]}),
+        ("/v1/namespaces", {"namespace": [HALF]}),
+        ("/v1/namespaces/ns/properties", {"updates": {"a": HALF}}),
+        ("/v1/namespaces/ns/properties", {"updates": {HALF: "a"}}),
+        ("/v1/tables/rename", {**RENAME, "destination": {"namespace": ["ns"], "name": HALF}}),
+        ("/v1/transactions/commit", {"table-changes": [{**PROPERTIES, "identifier": {"namespace": [], "name": HALF}}]}),
+    ],
+)
+def test_half_a_surrogate_pair_is_refused_where_the_catalog_would_get_it(
+    address: httpx.Client, path: str, body: dict[str, Any]
+) -> None:
+    """JSON may escape it, and no text of UTF-8 has it: what failed there would be a commit of unknown outcome."""
+    refused(address.post(path, content=json.dumps(body)), 400, "BadRequestException")
 
 
 def test_main_is_written_with_the_credential_of_a_writer(world: World) -> None:

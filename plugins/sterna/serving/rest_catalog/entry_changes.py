@@ -63,6 +63,7 @@ from sterna.serving.rest_catalog.rules import (
     require_readable_everywhere,
     require_replicated,
 )
+from sterna.serving.rest_catalog.table_draft import completed
 from sterna.serving.rest_catalog.view_updates import apply_view_updates, create_view_metadata
 
 _MISSING: dict[str, Callable[[Key], RestCatalogError]] = {ICEBERG_TABLE: missing_table, ICEBERG_VIEW: missing_view}
@@ -199,6 +200,7 @@ def _registered_content(context: RegionContext, key: Key, uri: object) -> Conten
     try:
         own_uri = main_metadata.uri_on_main(context.mapping, uri)
         metadata = main_metadata.read_metadata(context, own_uri)
+        completed(metadata)
         main_metadata.address_folder("", metadata)
         reject_replica_uris(context.mapping, metadata)
         require_readable_everywhere(context, key, [uri.rstrip("/") for uri in written_places(metadata)])

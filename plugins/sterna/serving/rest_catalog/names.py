@@ -102,15 +102,27 @@ def require_key(key: Key) -> Key:
     """Return a key that the catalog may have.
 
     Raises:
-        BadUpdate: a level is empty or has a control character, or there are too many or too long ones.
+        BadUpdate: a level is empty, or has a control character or half a surrogate pair; or there are too many or too
+            long ones.
     """
     if not key or not all(key):
         raise BadUpdate("a level of the name is empty")
     if len(key) > _MAX_LEVELS or sum(map(len, key)) > _MAX_KEY_CHARACTERS:
         raise BadUpdate(f"the name has more than {_MAX_LEVELS} levels or {_MAX_KEY_CHARACTERS} characters")
+    if not all(map(is_unicode, key)):
+        raise BadUpdate("half a surrogate pair in the name")
     if any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for level in key for character in level):
         raise BadUpdate("a control character in the name")
     return key
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text can be sent to the catalog: JSON may have half a surrogate pair, UTF-8 can't."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _decode(segment: str) -> str:

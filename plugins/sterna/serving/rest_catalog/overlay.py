@@ -156,7 +156,7 @@ def _strip_update(
             properties = {name: value for name, value in own.items() if not _is_near_path(name, value, near)}
             return {**update, "updates": properties} if properties or not update["updates"] else None
         case "remove-properties" if isinstance(update.get("removals"), list):
-            removals = [name for name in update["removals"] if name not in overlaid]
+            removals = [name for name in update["removals"] if not isinstance(name, str) or name not in overlaid]
             return {**update, "removals": removals} if removals or not update["removals"] else None
     return dict(update)
 

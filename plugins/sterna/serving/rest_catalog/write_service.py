@@ -24,7 +24,7 @@ from sterna.serving.rest_catalog.commit import Address, commit_tables, committed
 from sterna.serving.rest_catalog.kept_region import KeptRegion
 from sterna.serving.rest_catalog.metadata_draft import normalized_update
 from sterna.serving.rest_catalog.model import LoadedTable
-from sterna.serving.rest_catalog.names import read_identifier
+from sterna.serving.rest_catalog.names import is_unicode, read_identifier
 from sterna.serving.rest_catalog.overlay import served_metadata
 from sterna.serving.rest_catalog.reader import ReplicaCatalog
 from sterna.serving.rest_catalog.requirements import normalized_requirement
@@ -238,4 +238,6 @@ def _objects(request: Mapping[str, Any], field: str) -> Sequence[Mapping[str, An
 def _texts(properties: object) -> dict[str, str]:
     if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
         raise BadUpdate("properties are no texts")
+    if not all(is_unicode(text) for item in properties.items() for text in item):
+        raise BadUpdate("half a surrogate pair in a property")
     return properties

@@ -18,8 +18,8 @@ from sterna.config.sections.model import Services
 from sterna.errors import CatalogUnreachable
 from sterna.replication.replica.authorization import TableAccess
 from sterna.replication.replica.region import RegionContext
+from sterna.serving.rest_catalog.address import Address
 from sterna.serving.rest_catalog.background_sync import BackgroundSync
-from sterna.serving.rest_catalog.commit import Address
 from sterna.serving.rest_catalog.reader import Readable, open_replica_catalog
 from sterna.serving.rest_catalog.replica_index import ReplicaIndex
 from sterna.serving.rest_catalog.write_service import CatalogWriteService

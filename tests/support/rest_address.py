@@ -14,8 +14,9 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from sterna.catalog.model import Content, Key
 from sterna.errors import RequirementFailed, StaleBase
 from sterna.replication.sync.follow import FollowerLimits
+from sterna.serving.rest_catalog.address import Address
 from sterna.serving.rest_catalog.background_sync import BackgroundSync
-from sterna.serving.rest_catalog.commit import Address, commit_tables
+from sterna.serving.rest_catalog.commit import commit_tables
 from sterna.serving.rest_catalog.metadata_log import with_served_log
 from sterna.serving.rest_catalog.overlay import served_metadata
 from sterna.serving.rest_catalog.recent_changes import RecentChanges

@@ -32,8 +32,9 @@ from sterna.replication.sync.follow import FollowerLimits
 from sterna.replication.sync.rewrite_metadata import rewrite_options
 from sterna.replication.sync.run import sync
 from sterna.serving.rest_catalog import commit as commit_module
+from sterna.serving.rest_catalog.address import Address, MainState
 from sterna.serving.rest_catalog.byte_cache import ByteCache
-from sterna.serving.rest_catalog.commit import Address, MainState, commit_tables
+from sterna.serving.rest_catalog.commit import commit_tables
 from sterna.serving.rest_catalog.entry_changes import create_table
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit, prepare_commit, read_table

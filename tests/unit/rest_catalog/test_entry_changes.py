@@ -22,7 +22,9 @@ from sterna.errors import (
     RequirementFailed,
 )
 from sterna.serving.rest_catalog import entry_changes as changes
-from sterna.serving.rest_catalog.commit import Address, commit_tables
+from sterna.serving.rest_catalog import namespace_changes
+from sterna.serving.rest_catalog.address import Address
+from sterna.serving.rest_catalog.commit import commit_tables
 from sterna.serving.rest_catalog.overlay import served_view_metadata
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit
@@ -100,7 +102,7 @@ def test_a_namespace_with_the_name_of_the_writers_folder_has_tables(
 ) -> None:
     for depth in range(1, len(namespace) + 1):
         if namespace[:depth] != ("ns",):
-            changes.create_namespace(address, namespace[:depth], {})
+            namespace_changes.create_namespace(address, namespace[:depth], {})
     address.earlier_roots = [f"{address.near_root}/ns"]
     changes.create_table(address, namespace, request())
     location = main_json(world, (*namespace, "new"))["location"]
@@ -155,9 +157,9 @@ def test_a_staged_table_is_on_main_once_it_is_committed(world: World, address: A
 
 
 def test_a_staged_table_needs_its_namespace_still(world: World, address: Address) -> None:
-    changes.create_namespace(address, ("fresh",), {})
+    namespace_changes.create_namespace(address, ("fresh",), {})
     commit = creation(changes.stage_table(address, ("fresh",), request()), ("fresh", "new"))
-    changes.drop_namespace(address, ("fresh",))
+    namespace_changes.drop_namespace(address, ("fresh",))
     committed = world.catalog.reference("main").hash
     with pytest.raises(NoSuchNamespace) as caught:
         commit_tables(address, [commit], Rights())
@@ -371,26 +373,26 @@ def test_the_location_that_is_served_of_a_view_may_be_sent_back(world: World, ad
 
 def test_namespaces(world: World, address: Address) -> None:
     key = ("fresh",)
-    changes.create_namespace(address, key, {"a": "1", "b": "2"})
+    namespace_changes.create_namespace(address, key, {"a": "1", "b": "2"})
     assert address.shown([key])[key] is not None
     with pytest.raises(AlreadyExists):
-        changes.create_namespace(address, key, {})
+        namespace_changes.create_namespace(address, key, {})
     with pytest.raises(NoSuchNamespace):
-        changes.create_namespace(address, ("none", "inner"), {})
-    changes.create_namespace(address, ("fresh", "inner"), {})
-    answer = changes.update_namespace(address, key, ["b", "c"], {"a": "3"})
+        namespace_changes.create_namespace(address, ("none", "inner"), {})
+    namespace_changes.create_namespace(address, ("fresh", "inner"), {})
+    answer = namespace_changes.update_namespace(address, key, ["b", "c"], {"a": "3"})
     assert answer == {"updated": ["a"], "removed": ["b"], "missing": ["c"]}
     assert (on_main(world, key) or pytest.fail("gone")).payload["properties"] == {"a": "3"}
     with pytest.raises(BadUpdate):
-        changes.update_namespace(address, key, ["a"], {"a": "1"})
+        namespace_changes.update_namespace(address, key, ["a"], {"a": "1"})
     with pytest.raises(Forbidden):
-        changes.update_namespace(address, key, [], {"sterna.x": "1"})
+        namespace_changes.update_namespace(address, key, [], {"sterna.x": "1"})
     with pytest.raises(NamespaceNotEmpty):
-        changes.drop_namespace(address, key)
-    changes.drop_namespace(address, ("fresh", "inner"))
-    changes.drop_namespace(address, key)
+        namespace_changes.drop_namespace(address, key)
+    namespace_changes.drop_namespace(address, ("fresh", "inner"))
+    namespace_changes.drop_namespace(address, key)
     with pytest.raises(NoSuchNamespace):
-        changes.drop_namespace(address, key)
+        namespace_changes.drop_namespace(address, key)
     assert address.shown([key])[key] is None
 
 
@@ -398,7 +400,7 @@ def test_the_first_writer_of_a_lakehouse_waits_for_no_sync(tmp_path: Path) -> No
     made = make_world(tmp_path)
     address = address_of(made)
     assert made.registry.region("eu").replica_branch not in {branch.name for branch in made.catalog.references()}
-    changes.create_namespace(address, ("ns",), {})
+    namespace_changes.create_namespace(address, ("ns",), {})
     changes.create_table(address, ("ns",), request())
     assert address.shown([NEW])[NEW] is not None
     synced(address)

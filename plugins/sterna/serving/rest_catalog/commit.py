@@ -8,36 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from sterna.catalog.model import Content, Delete, Key, Operation, Put, key_name
-from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import (
     BadUpdate,
     Busy,
     CatalogConflict,
-    CatalogError,
     CommitOutcomeUnknown,
-    ReferenceNotFound,
     RequirementFailed,
     StaleBase,
     SternaError,
 )
 from sterna.replication.replica.commit_access import writer
-from sterna.replication.replica.region import RegionContext
-from sterna.serving.rest_catalog import main_metadata
+from sterna.serving.rest_catalog.address import Address, MainState, read_main, renewing
 from sterna.serving.rest_catalog.answer import localize_entry, stands_for
-from sterna.serving.rest_catalog.background_sync import BackgroundSync
-from sterna.serving.rest_catalog.byte_cache import ByteCache
-from sterna.serving.rest_catalog.held_tables import raise_for_held
 from sterna.serving.rest_catalog.home_files import TABLE_FAULTS, naming_table
-from sterna.serving.rest_catalog.name_errors import missing_table
-from sterna.serving.rest_catalog.recent_changes import RecentChanges
-from sterna.serving.rest_catalog.replays import IdempotencyKeys
-from sterna.serving.rest_catalog.rules import ReservedPlaces, Rights, is_replicated, require_replicated
+from sterna.serving.rest_catalog.name_errors import missing_table, require_namespace
+from sterna.serving.rest_catalog.rules import Rights, is_replicated, require_replicated
+from sterna.serving.rest_catalog.served_base import SYNC_SECONDS, bring_up, require_served_base
 from sterna.serving.rest_catalog.swap import Swap, swap_on_main
 from sterna.serving.rest_catalog.table_commit import (
     MainTable,
@@ -47,102 +36,8 @@ from sterna.serving.rest_catalog.table_commit import (
     prepare_creation,
     read_table,
 )
-from sterna.serving.rest_catalog.turns import Turns
 
 NO_RENAMES: Mapping[Key, Key] = MappingProxyType({})
-_SYNC_SECONDS = 15.0  # that a commit waits for a sync to bring a table up
-
-
-@dataclass
-class Address:
-    """What the requests to one address share.
-
-    Args:
-        region: returns the region, whose connections live as long as the process.
-        near_root: the region's own location, as the section `catalog` has it.
-        recent: what this process has changed.
-        sync: brings the region up to `main`.
-        turns: the order of the commits to each table.
-        keys: the idempotency keys of commits.
-        writing: returns the region as it logs in at the catalog to write `main`; None: as it does otherwise.
-        earlier_roots: other locations in which `near` was before, or is for ingestion.
-        inboxes: prefixes of ingestion.
-        renew: has `region` and `writing` look up again which catalog takes commits.
-        cache: metadata files of `main`, which never change; None: each is read every time.
-    """
-
-    region: Callable[[], RegionContext]
-    near_root: str
-    recent: RecentChanges
-    sync: BackgroundSync
-    turns: Turns = field(default_factory=Turns)
-    keys: IdempotencyKeys = field(default_factory=IdempotencyKeys)
-    writing: Callable[[], RegionContext] | None = None
-    earlier_roots: Sequence[str] = ()
-    inboxes: Sequence[str] = ()
-    renew: Callable[[], None] = lambda: None
-    cache: ByteCache | None = None
-
-    @property
-    def reserved(self) -> ReservedPlaces:
-        """Where no table may be made here."""
-        return ReservedPlaces((self.near_root, *self.earlier_roots), self.inboxes)
-
-    def read_metadata(self, uri: str) -> dict[str, Any]:
-        """Return the JSON of a metadata.json on `main`; errors as `main_metadata.read_metadata` has them."""
-        return main_metadata.read_metadata(self.region(), uri, self.cache)
-
-    def shown(self, keys: Collection[Key]) -> dict[Key, Content | None]:
-        """Return what clients of this address see under some keys; None: nothing."""
-        context = self.region()
-        catalog, branch = context.catalog, context.region.replica_branch
-        try:
-            _, contents = catalog.read_current(branch, keys)
-        except ReferenceNotFound:  # the region's first sync makes it
-            contents = {}
-        return {key: self.recent.content(key, contents.get(key)) for key in keys}
-
-
-@dataclass(frozen=True)
-class MainState:
-    """Some keys on `main`, at one commit.
-
-    Args:
-        head: the commit's hash.
-        contents: by key; None: nothing.
-        replayed: a commit with the request's idempotency key is there already.
-    """
-
-    head: str
-    contents: Mapping[Key, Content | None]
-    replayed: bool = False
-
-
-def read_main(address: Address, keys: Collection[Key], idempotency_key: str = "") -> MainState:
-    """Read some keys on `main`, from the catalog that takes commits.
-
-    Args:
-        idempotency_key: the request's; "" for none.
-
-    Raises:
-        BadUpdate: that is no such key.
-        CatalogError: the catalog can't be read.
-    """
-    with _renewing(address):
-        catalog = address.region().primary
-        head, contents = catalog.read_current(SOURCE_BRANCH, keys)
-        replayed = bool(idempotency_key) and address.keys.has(catalog, head, idempotency_key)
-    return MainState(head, {key: contents.get(key) for key in keys}, replayed)
-
-
-@contextmanager
-def _renewing(address: Address) -> Iterator[None]:
-    """Look the primary up again after a failure: it may have been one of the catalog that was the primary before."""
-    try:
-        yield
-    except (CatalogError, CommitOutcomeUnknown):
-        address.renew()
-        raise
 
 
 def commit_tables(
@@ -175,10 +70,8 @@ def commit_tables(
             turn.enter_context(address.turns.take(keys, snapshot_ids))
         except (Busy, StaleBase):
             # A client deletes what it thinks refused, and this may be a request that was sent again.
-            is_committed = partial(_is_committed, address, commits)
-            main, was_committed = _look_again(address, keys, idempotency_key, is_committed)
-            if was_committed:
-                return committed_entries(address, main.contents)
+            if _look_again(address, keys, commits, idempotency_key)[1]:
+                return committed_entries(address, keys)
             raise
         return _commit_in_turn(address, commits, rights, idempotency_key)
 
@@ -203,12 +96,15 @@ def stale_as_conflict() -> Iterator[None]:
 def _commit_in_turn(
     address: Address, commits: Sequence[TableCommit], rights: Rights, idempotency_key: str
 ) -> dict[Key, Content]:
-    main = read_main(address, [commit.key for commit in commits], idempotency_key)
+    namespaces = {commit.key[:-1] for commit in commits if commit.creates} - {()}
+    main = read_main(address, [*(commit.key for commit in commits), *namespaces], idempotency_key)
     if main.replayed:  # before anything is read that may fail: a client deletes what it thinks refused
         return committed_entries(address, main.contents)
-    tables = _read_tables(address, main)
+    tables = _read_tables(address, commits, main)
     if _all_replayed(commits, tables):
         return committed_entries(address, main.contents)
+    for namespace in namespaces:
+        require_namespace(main.contents[namespace], namespace)
     try:
         prepared = _prepare(address, commits, tables, rights)
     except RequirementFailed:
@@ -218,8 +114,7 @@ def _commit_in_turn(
         return committed_entries(address, main.contents)
     puts = tuple(Put(key, content) for key, content in prepared.items())
     message = f"commit to {', '.join(map(key_name, prepared))} in {address.region().region.name}"
-    is_committed = partial(_is_committed, address, commits)
-    return carry_out(address, main, puts, message, idempotency_key, is_committed=is_committed)
+    return carry_out(address, main, puts, message, idempotency_key, commits=commits)
 
 
 def _require_visible(address: Address, commit: TableCommit) -> None:
@@ -235,16 +130,12 @@ def _require_visible(address: Address, commit: TableCommit) -> None:
         raise missing_table(commit.key)
 
 
-def _read_tables(address: Address, main: MainState) -> dict[Key, MainTable | None]:
+def _read_tables(address: Address, commits: Sequence[TableCommit], main: MainState) -> dict[Key, MainTable | None]:
     tables: dict[Key, MainTable | None] = {}
-    for key, content in main.contents.items():
+    for key in [commit.key for commit in commits]:
         with naming_table(address.region().mapping, key_name(key)):
-            tables[key] = read_table(address.read_metadata, key, content)
+            tables[key] = read_table(address.read_metadata, key, main.contents[key])
     return tables
-
-
-def _is_committed(address: Address, commits: Sequence[TableCommit], main: MainState) -> bool:
-    return _all_replayed(commits, _read_tables(address, main))
 
 
 def _all_replayed(commits: Sequence[TableCommit], tables: Mapping[Key, MainTable | None]) -> bool:
@@ -277,41 +168,26 @@ def _prepare(
     return prepared
 
 
-def require_served_base(address: Address, key: Key, source: Content) -> Content:
-    """See that this region serves what `main` has of a table, and return the region's own entry.
-
-    A sync is waited for where it is behind.
+def change_entries(
+    address: Address,
+    keys: Collection[Key],
+    prepare: Callable[[MainState], Sequence[Operation]],
+    message: str,
+    idempotency_key: str = "",
+    renamed: Mapping[Key, Key] = NO_RENAMES,
+) -> dict[Key, Content]:
+    """Read some keys on `main`, and commit what is to become of them; a request that was carried out is answered.
 
     Args:
-        source: the entry on `main`.
-
-    Raises:
-        StaleBase: this region is behind.
-        HomeUnavailable: it is, and stays so while the store of another region can't be used.
-        TableUnusable: it is, and stays so while the table is held.
+        keys: those that are changed, and others that the change depends on.
+        prepare: returns the operations; what it raises is raised, and nothing was committed.
+        message: for people.
+        idempotency_key, renamed: as in `carry_out`, which this returns, and raises, the same as.
     """
-    context, shown = address.region(), address.shown([key])[key]
-    if shown is None or not stands_for(context, key, shown, source):
-        address.sync.wait(address.sync.request(), _SYNC_SECONDS)
-        shown = address.shown([key])[key]
-    if shown is None or not stands_for(context, key, shown, source):
-        address.renew()  # what was read as `main` may be an old primary's
-        message = f"{context.region.name} doesn't serve the table as {SOURCE_BRANCH} has it"
-        raise_for_held(address.region(), key, source, address.sync.failure, message)
-        raise StaleBase(message, table=key_name(key))
-    return shown
-
-
-def bring_up(address: Address, contents: Mapping[Key, Content | None]) -> None:
-    """Wait until this region shows what `main` has under some keys, where that takes a moment."""
-    context, shown = address.region(), address.shown(contents)
-    behind = [
-        key
-        for key, source in contents.items()
-        if (shown[key] is not None if source is None else not stands_for(context, key, shown[key], source))
-    ]
-    if behind:
-        address.sync.wait(address.sync.request(), _SYNC_SECONDS)
+    main = read_main(address, keys, idempotency_key)
+    if main.replayed:
+        return committed_entries(address, keys)
+    return carry_out(address, main, prepare(main), message, idempotency_key, renamed)
 
 
 def carry_out(
@@ -321,7 +197,7 @@ def carry_out(
     message: str,
     idempotency_key: str = "",
     renamed: Mapping[Key, Key] = NO_RENAMES,
-    is_committed: Callable[[MainState], bool] = lambda main: False,
+    commits: Sequence[TableCommit] = (),
 ) -> dict[Key, Content]:
     """Commit operations to `main` if the keys still are what they were, and show them here from now on.
 
@@ -329,7 +205,7 @@ def carry_out(
         main: the keys as they were read: those that are changed, and others that the change depends on.
         idempotency_key: the client's; "" for none.
         renamed: by new key, the old one.
-        is_committed: returns whether `main` shows that another instance has carried the request out, key or not.
+        commits: what the client sent: the tables show whether another instance has carried it out, key or not.
 
     Returns:
         By key, the entries that this region's replica branch will have; without those that are gone.
@@ -342,13 +218,13 @@ def carry_out(
     context, shown = address.region(), address.shown(main.contents)
     swap = Swap(main.contents, tuple(operations), message)
     try:
-        with _renewing(address):
+        with renewing(address):
             catalog = writer((address.writing or address.region)())
             swap_on_main(catalog, context.region.name, swap, main.head, idempotency_key=idempotency_key)
         return _show(address, _after(main.contents, operations), shown, renamed)
     except StaleBase:
-        now, was_committed = _look_again(address, list(main.contents), idempotency_key, is_committed)
-        if was_committed:
+        now, is_committed = _look_again(address, list(main.contents), commits, idempotency_key)
+        if is_committed:
             return committed_entries(address, now.contents)
         bring_up(address, now.contents)
         raise
@@ -357,7 +233,7 @@ def carry_out(
 
 
 def _look_again(
-    address: Address, keys: Collection[Key], idempotency_key: str, is_committed: Callable[[MainState], bool]
+    address: Address, keys: Collection[Key], commits: Sequence[TableCommit], idempotency_key: str
 ) -> tuple[MainState, bool]:
     """Return what `main` has after a lost race, and whether that is what was requested; arguments as in `carry_out`.
 
@@ -366,7 +242,7 @@ def _look_again(
     """
     try:
         now = read_main(address, keys, idempotency_key)
-        return now, now.replayed or is_committed(now)
+        return now, now.replayed or (bool(commits) and _all_replayed(commits, _read_tables(address, commits, now)))
     except SternaError as error:
         message = "a commit came first, and whether that was this one's own first attempt can't be seen"
         raise CommitOutcomeUnknown(f"{message}: {error.message}") from error
@@ -451,7 +327,7 @@ def _entry(address: Address, key: Key, source: Content | None, shown: Content | 
     entry = localize_entry(context, key, source, shown)
     if entry is not None:
         return entry
-    address.sync.wait(address.sync.request(), _SYNC_SECONDS)
+    address.sync.wait(address.sync.request(), SYNC_SECONDS)
     now_shown = address.shown([key])[key]
     if now_shown is None or now_shown == shown:
         raise StaleBase("a sync has to copy files first", table=key_name(key))

@@ -1,4 +1,4 @@
-"""Changes of the catalog's entries: tables and views that are made, registered, renamed or dropped; namespaces.
+"""Changes of the catalog's entries: tables and views that are made, registered, renamed or dropped.
 
 All of it happens on `main`, and is shown here at once. Dropping deletes no file: `purgeRequested` is a request.
 """
@@ -17,34 +17,24 @@ from sterna.catalog.model import (
     Content,
     Delete,
     Key,
+    Operation,
     Put,
     key_name,
-    namespace_content,
 )
 from sterna.config.near_places import written_places
 from sterna.errors import (
     BadUpdate,
-    CatalogRefused,
     Forbidden,
-    NamespaceNotEmpty,
     RestCatalogError,
     TableError,
 )
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import main_metadata
+from sterna.serving.rest_catalog.address import Address, MainState, read_main
 from sterna.serving.rest_catalog.answer import localize_entry
-from sterna.serving.rest_catalog.commit import (
-    Address,
-    MainState,
-    bring_up,
-    carry_out,
-    committed_entries,
-    committed_entry,
-    read_main,
-    stale_as_conflict,
-)
+from sterna.serving.rest_catalog.commit import change_entries, committed_entry, stale_as_conflict
 from sterna.serving.rest_catalog.home_files import naming_table
-from sterna.serving.rest_catalog.name_errors import missing_table, missing_view, require_namespace
+from sterna.serving.rest_catalog.name_errors import missing_table, missing_view
 from sterna.serving.rest_catalog.names import require_key
 from sterna.serving.rest_catalog.new_locations import new_location_prefix
 from sterna.serving.rest_catalog.new_names import adding_name, require_free_name
@@ -63,6 +53,7 @@ from sterna.serving.rest_catalog.rules import (
     require_readable_everywhere,
     require_replicated,
 )
+from sterna.serving.rest_catalog.served_base import bring_up
 from sterna.serving.rest_catalog.table_draft import completed
 from sterna.serving.rest_catalog.view_updates import apply_view_updates, create_view_metadata
 
@@ -98,7 +89,7 @@ def create_table(address: Address, namespace: Key, request: Mapping[str, Any], i
         NoSuchNamespace, AlreadyExists: it can't be made.
         BadUpdate, Forbidden: the request can't or mustn't be fulfilled.
         CatalogConflict: as `adding_name`.
-        CommitOutcomeUnknown: as `carry_out`.
+        CommitOutcomeUnknown: as `change_entries`.
     """
     key = _new_key(namespace, request)
     require_replicated(address.region(), key)
@@ -120,12 +111,15 @@ def _create(
     Args:
         write: writes its metadata.json, and returns its entry.
     """
-    with adding_name(address, key, idempotency_key):
-        main = read_main(address, [namespace, key], idempotency_key)
-        if main.replayed:
-            return committed_entry(committed_entries(address, main.contents), key)
+
+    def put(main: MainState) -> list[Put]:
         require_free_name(main, namespace, key)
-        return _put(address, main, key, write(), kind_name, idempotency_key)
+        return [Put(key, write())]
+
+    message = f"create {kind_name} {key_name(key)} in {address.region().region.name}"
+    with adding_name(address, key, idempotency_key):
+        entries = change_entries(address, [namespace, key], put, message, idempotency_key)
+    return committed_entry(entries, key)
 
 
 def _new_table_metadata(address: Address, key: Key, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,23 +158,25 @@ def register_table(
         NoSuchNamespace, AlreadyExists: it can't be put there.
         BadUpdate, Forbidden: it is no such file, or a table mustn't be there, or in the place of another one.
         CatalogConflict: as `adding_name`.
-        CommitOutcomeUnknown: as `carry_out`.
+        CommitOutcomeUnknown: as `change_entries`.
     """
     context, key = address.region(), _new_key(namespace, request)
     require_replicated(context, key)
     content = _registered_content(context, key, request.get("metadata-location"))
     overwrites = request.get("overwrite") is True
-    with adding_name(address, key, idempotency_key, may_be_taken=overwrites):
-        main = read_main(address, [namespace, key], idempotency_key)
-        if main.replayed:
-            return committed_entry(committed_entries(address, main.contents), key)
+
+    def put(main: MainState) -> list[Put]:
         existing = main.contents[key]
         if existing is None or not overwrites or existing.kind != ICEBERG_TABLE:
             require_free_name(main, namespace, key)
         if existing is not None:
             _require_right_to_overwrite(rights, key)
-            content = content.with_id(existing.id)
-        return _put(address, main, key, content, "table", idempotency_key)
+        return [Put(key, content.with_id(existing and existing.id))]
+
+    message = f"register table {key_name(key)} in {context.region.name}"
+    with adding_name(address, key, idempotency_key, may_be_taken=overwrites):
+        entries = change_entries(address, [namespace, key], put, message, idempotency_key)
+    return committed_entry(entries, key)
 
 
 def _require_right_to_overwrite(rights: Rights, key: Key) -> None:
@@ -222,20 +218,21 @@ def rename(address: Address, kind: str, source: Key, destination: Key, idempoten
         NoSuchTable, NoSuchView, NoSuchNamespace, AlreadyExists: it can't be renamed.
         Forbidden: a policy keeps the new name from this region, or the old one from a region that would have the new.
         CatalogConflict: as `adding_name`.
-        CommitOutcomeUnknown: as `carry_out`.
+        CommitOutcomeUnknown: as `change_entries`.
     """
     namespace = destination[:-1]
-    with adding_name(address, destination, idempotency_key, old_name=source):
-        main = read_main(address, [namespace, source, destination], idempotency_key)
-        if main.replayed:
-            return
+
+    def move(main: MainState) -> list[Operation]:
         content = _existing(address, main, kind, source)
         require_replicated(address.region(), destination)
         reject_wider_replication(address.region(), source, destination)
         require_free_name(main, namespace, destination)
-        operations = (Delete(source), Put(destination, content))
-        message = f"rename {_KIND_NAMES[kind]} {key_name(source)} to {key_name(destination)}"
-        carry_out(address, main, operations, message, idempotency_key, {destination: source})
+        return [Delete(source), Put(destination, content)]
+
+    message = f"rename {_KIND_NAMES[kind]} {key_name(source)} to {key_name(destination)}"
+    with adding_name(address, destination, idempotency_key, old_name=source):
+        renamed = {destination: source}
+        change_entries(address, [namespace, source, destination], move, message, idempotency_key, renamed)
 
 
 def drop(address: Address, kind: str, key: Key, idempotency_key: str = "") -> None:
@@ -248,14 +245,15 @@ def drop(address: Address, kind: str, key: Key, idempotency_key: str = "") -> No
     Raises:
         NoSuchTable, NoSuchView: there is none.
         CatalogConflict: another commit came first; nothing was committed.
-        CommitOutcomeUnknown: as `carry_out`.
+        CommitOutcomeUnknown: as `change_entries`.
     """
-    with stale_as_conflict(), address.turns.take([key]):
-        main = read_main(address, [key], idempotency_key)
-        if main.replayed:
-            return
+
+    def delete(main: MainState) -> list[Delete]:
         _existing(address, main, kind, key)
-        carry_out(address, main, [Delete(key)], f"drop {_KIND_NAMES[kind]} {key_name(key)}", idempotency_key)
+        return [Delete(key)]
+
+    with stale_as_conflict(), address.turns.take([key]):
+        change_entries(address, [key], delete, f"drop {_KIND_NAMES[kind]} {key_name(key)}", idempotency_key)
 
 
 def create_view(address: Address, namespace: Key, request: Mapping[str, Any], idempotency_key: str = "") -> Content:
@@ -269,7 +267,7 @@ def create_view(address: Address, namespace: Key, request: Mapping[str, Any], id
         NoSuchNamespace, AlreadyExists: it can't be made.
         BadUpdate, Forbidden: the request can't or mustn't be fulfilled.
         CatalogConflict: as `adding_name`.
-        CommitOutcomeUnknown: as `carry_out`.
+        CommitOutcomeUnknown: as `change_entries`.
     """
     context, key = address.region(), _new_key(namespace, request)
     require_replicated(context, key)
@@ -300,12 +298,10 @@ def commit_view(
         NoSuchView: there is none.
         RequirementFailed, StaleBase: another commit came first.
         BadUpdate, Forbidden: the commit can't or mustn't be taken.
-        CommitOutcomeUnknown: as `carry_out`.
+        CommitOutcomeUnknown: as `change_entries`.
     """
-    with address.turns.take([key]):
-        main = read_main(address, [key], idempotency_key)
-        if main.replayed:
-            return committed_entry(committed_entries(address, main.contents), key)
+
+    def put(main: MainState) -> list[Put]:
         content = _existing(address, main, ICEBERG_VIEW, key)
         uri = content.metadata_location or ""
         with naming_table(address.region().mapping, key_name(key)):
@@ -318,8 +314,11 @@ def commit_view(
         reject_protected_updates(updates, metadata.get("properties") or {})
         own_updates = _own_view_updates(address, key, updates, metadata)
         changed = apply_view_updates(metadata, own_updates, _now_ms())
-        put = _written_view(address, changed, uri).with_id(content.id)
-        return _put(address, main, key, put, "view", idempotency_key)
+        return [Put(key, _written_view(address, changed, uri).with_id(content.id))]
+
+    message = f"commit to view {key_name(key)} in {address.region().region.name}"
+    with address.turns.take([key]):
+        return committed_entry(change_entries(address, [key], put, message, idempotency_key), key)
 
 
 def _own_view_updates(
@@ -346,109 +345,6 @@ def _written_view(address: Address, metadata: Mapping[str, Any], previous_uri: s
     folder = main_metadata.address_folder(address.near_root, metadata, "view-uuid")
     uri = main_metadata.write_metadata(address.region().objects, folder, metadata, previous_uri)
     return main_metadata.view_content(metadata, uri)
-
-
-def create_namespace(
-    address: Address, namespace: Key, properties: Mapping[str, str], idempotency_key: str = ""
-) -> dict[str, str]:
-    """Make a namespace, and return its properties as this region has them.
-
-    Args:
-        idempotency_key: the client's; "" for none.
-
-    Raises:
-        AlreadyExists, NoSuchNamespace: it is there, or its parent isn't.
-        BadUpdate, Forbidden: a property can't or mustn't be set.
-        CatalogConflict: as `adding_name`.
-        CommitOutcomeUnknown: as `carry_out`.
-    """
-    reject_protected_properties(properties, (), {})
-    reject_replica_uris(address.region().mapping, properties)
-    parents = [namespace[:-1]] if len(namespace) > 1 else []
-    with adding_name(address, namespace, idempotency_key):
-        main = read_main(address, [*parents, namespace], idempotency_key)
-        if not main.replayed:
-            require_free_name(main, namespace[:-1], namespace)
-            message = f"create namespace {key_name(namespace)}"
-            put = Put(namespace, namespace_content(namespace, properties))
-            carry_out(address, main, [put], message, idempotency_key)
-        return dict(properties)
-
-
-def drop_namespace(address: Address, namespace: Key, idempotency_key: str = "") -> None:
-    """Drop an empty namespace.
-
-    Args:
-        idempotency_key: the client's; "" for none.
-
-    Raises:
-        NoSuchNamespace, NamespaceNotEmpty: it isn't there, or has something in it.
-        CatalogConflict: another commit came first; nothing was committed.
-        CommitOutcomeUnknown: as `carry_out`.
-    """
-    with stale_as_conflict(), address.turns.take([namespace]):
-        main = read_main(address, [namespace], idempotency_key)
-        if main.replayed:
-            return
-        require_namespace(main.contents[namespace], namespace)
-        try:
-            message = f"drop namespace {key_name(namespace)}"
-            carry_out(address, main, [Delete(namespace)], message, idempotency_key)
-        except CatalogRefused as error:
-            raise NamespaceNotEmpty(
-                f"the namespace is not empty: {error.message}", table=key_name(namespace)
-            ) from error
-
-
-def update_namespace(
-    address: Address,
-    namespace: Key,
-    removals: Sequence[str],
-    updates: Mapping[str, str],
-    idempotency_key: str = "",
-) -> dict[str, list[str]]:
-    """Change a namespace's properties.
-
-    Args:
-        removals: names of properties to remove.
-        updates: properties to set.
-        idempotency_key: the client's; "" for none.
-
-    Returns:
-        The names under `updated`, `removed` and `missing`, as the REST specification has them.
-
-    Raises:
-        NoSuchNamespace: there is none.
-        BadUpdate, Forbidden: a property can't or mustn't be changed.
-        CatalogConflict: another commit came first; nothing was committed.
-        CommitOutcomeUnknown: as `carry_out`.
-    """
-    if both := sorted(set(removals) & updates.keys()):
-        raise BadUpdate(f"a property is to be set and removed: {both[0]}")
-    reject_replica_uris(address.region().mapping, updates)
-    with stale_as_conflict(), address.turns.take([namespace]):
-        main = read_main(address, [namespace], idempotency_key)
-        content = require_namespace(main.contents[namespace], namespace)
-        current = content.payload.get("properties") or {}
-        reject_protected_properties(updates, removals, current)
-        changed = {name: value for name, value in current.items() if name not in removals} | dict(updates)
-        if changed != current and not main.replayed:
-            put = Put(namespace, namespace_content(namespace, changed, content.id))
-            carry_out(address, main, [put], f"properties of namespace {key_name(namespace)}", idempotency_key)
-        return {
-            "updated": sorted(updates),
-            "removed": sorted(name for name in removals if name in current),
-            "missing": sorted(name for name in removals if name not in current),
-        }
-
-
-def _put(
-    address: Address, main: MainState, key: Key, content: Content, kind_name: str, idempotency_key: str
-) -> Content:
-    """Put a table or view on `main`, and return this region's own entry for it."""
-    change = "create" if main.contents[key] is None else "commit to"
-    message = f"{change} {kind_name} {key_name(key)} in {address.region().region.name}"
-    return committed_entry(carry_out(address, main, [Put(key, content)], message, idempotency_key), key)
 
 
 def _new_key(namespace: Key, request: Mapping[str, Any]) -> Key:

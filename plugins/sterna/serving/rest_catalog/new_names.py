@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from sterna.catalog.model import Key, key_name
 from sterna.errors import CatalogConflict, CommitOutcomeUnknown, StaleBase
-from sterna.serving.rest_catalog.commit import Address, MainState, read_main
+from sterna.serving.rest_catalog.address import Address, MainState, read_main
 from sterna.serving.rest_catalog.name_errors import require_namespace, taken_name
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from sterna.catalog.model import ICEBERG_TABLE, Content, Key, key_name
 from sterna.config.near_places import Places, accepted_folders, region_places, table_near_places
 from sterna.config.registry.fingerprint import MetadataVersion
-from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import (
     BadUpdate,
     Forbidden,
@@ -21,7 +20,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import main_metadata
 from sterna.serving.rest_catalog.client_files import ClientFiles, write_roots
 from sterna.serving.rest_catalog.metadata_updates import apply_table_updates, new_table_metadata
-from sterna.serving.rest_catalog.name_errors import require_namespace, taken_name
+from sterna.serving.rest_catalog.name_errors import taken_name
 from sterna.serving.rest_catalog.overlay import strip_overlay
 from sterna.serving.rest_catalog.requirements import check_requirements
 from sterna.serving.rest_catalog.rules import (
@@ -224,12 +223,9 @@ def prepare_creation(context: RegionContext, reserved: ReservedPlaces, commit: T
         The entry to put, without id.
 
     Raises:
-        NoSuchNamespace: its namespace isn't there.
         RequirementFailed, BadUpdate, ForeignFile, Forbidden, StoreError: as `prepare_commit`.
-        CatalogError: the catalog can't be read.
     """
     require_replicated(context, commit.key)
-    _require_namespace(context, commit.key[:-1])
     reject_forbidden_updates(commit.updates, rights, None)
     reject_protected_updates(commit.updates, {})
     check_requirements(None, commit.requirements)
@@ -243,18 +239,6 @@ def prepare_creation(context: RegionContext, reserved: ReservedPlaces, commit: T
     reject_replica_uris(context.mapping, own_updates)
     metadata = new_table_metadata(own_updates, now_ms)
     return main_metadata.table_content(metadata, main_metadata.write_metadata(context.objects, folder, metadata))
-
-
-def _require_namespace(context: RegionContext, namespace: Key) -> None:
-    """See that the namespace of a new table is on `main`: the catalog would refuse its commit once all is written.
-
-    Raises:
-        NoSuchNamespace: it isn't there.
-        CatalogError: the catalog can't be read.
-    """
-    if not namespace:
-        return
-    require_namespace(context.primary.read_current(SOURCE_BRANCH, [namespace])[1].get(namespace), namespace)
 
 
 def _require_own_locations(

@@ -18,9 +18,10 @@ from sterna.config.near_places import near_roots
 from sterna.config.sections.model import Services
 from sterna.errors import BadUpdate, CommitOutcomeUnknown, SternaError
 from sterna.replication.replica.region import RegionContext
-from sterna.serving.rest_catalog import entry_changes
+from sterna.serving.rest_catalog import entry_changes, namespace_changes
+from sterna.serving.rest_catalog.address import Address
 from sterna.serving.rest_catalog.background_sync import RETRY_DELAY, BackgroundSync
-from sterna.serving.rest_catalog.commit import Address, commit_tables, committed_entry
+from sterna.serving.rest_catalog.commit import commit_tables, committed_entry
 from sterna.serving.rest_catalog.kept_region import KeptRegion
 from sterna.serving.rest_catalog.metadata_draft import normalized_update
 from sterna.serving.rest_catalog.model import LoadedTable
@@ -134,12 +135,12 @@ class CatalogWriteService:
 
     def create_namespace(self, namespace: Key, properties: Mapping[str, Any], idempotency_key: str) -> dict[str, Any]:
         """Make a namespace, and return the CreateNamespaceResponse."""
-        created = entry_changes.create_namespace(self._address, namespace, _texts(properties), idempotency_key)
+        created = namespace_changes.create_namespace(self._address, namespace, _texts(properties), idempotency_key)
         return {"namespace": list(namespace), "properties": created}
 
     def drop_namespace(self, namespace: Key, idempotency_key: str) -> None:
         """Drop an empty namespace."""
-        entry_changes.drop_namespace(self._address, namespace, idempotency_key)
+        namespace_changes.drop_namespace(self._address, namespace, idempotency_key)
 
     def update_namespace(self, namespace: Key, request: Mapping[str, Any], idempotency_key: str) -> dict[str, Any]:
         """Change a namespace's properties, and return the UpdateNamespacePropertiesResponse.
@@ -155,7 +156,7 @@ class CatalogWriteService:
         if not isinstance(removals, list) or not all(isinstance(name, str) for name in removals):
             raise BadUpdate("removals is no list of names")
         return dict(
-            entry_changes.update_namespace(self._address, namespace, removals, _texts(updates), idempotency_key)
+            namespace_changes.update_namespace(self._address, namespace, removals, _texts(updates), idempotency_key)
         )
 
     def _loaded_table(self, content: Content) -> LoadedTable:

@@ -165,6 +165,15 @@ def test_a_place_is_reserved_in_every_spelling() -> None:
             assert not places.contain(f"{scheme}://{folder}"), (scheme, folder)
 
 
+def test_no_table_is_around_a_replica_or_an_inbox() -> None:
+    """What cleans up a table's location would take what is in it."""
+    places = ReservedPlaces(("s3://near/lake",), ("s3://eu/lake/uploads/x",), ("s3://eu/replica",))
+    for folder in ("s3://eu", "s3a://eu/lake", "s3://eu/lake/uploads", "s3://eu/replica", "s3://near"):
+        assert places.contain(folder), folder
+    for folder in ("s3://eu/replicas", "s3://eu/lake/t", "s3://near/lake/t"):
+        assert not places.contain(folder), folder
+
+
 def test_no_write_path_leads_into_a_reserved_place(context: RegionContext, tmp_path: Path) -> None:
     lake = f"file://{tmp_path}/eu/lake"
     for location in (lake, f"{lake}/t"):

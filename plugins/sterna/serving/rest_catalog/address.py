@@ -53,7 +53,8 @@ class Address:
     @property
     def reserved(self) -> ReservedPlaces:
         """Where no table may be made here."""
-        return ReservedPlaces((self.near_root, *self.earlier_roots), self.inboxes)
+        replica_roots = [region.replica_root for region in self.region().registry.regions]
+        return ReservedPlaces((self.near_root, *self.earlier_roots), self.inboxes, replica_roots)
 
     def read_metadata(self, uri: str) -> dict[str, Any]:
         """Return the JSON of a metadata.json on `main`; errors as `main_metadata.read_metadata` has them."""

@@ -41,18 +41,19 @@ class ReservedPlaces:
     Args:
         near_roots: the region's own locations, the present one first: folders of the address and its clients are there.
         inboxes: prefixes of ingestion, in which no file is a table's.
+        replica_roots: of the registry: a table around one could have a replica's files removed as orphans.
     """
 
     near_roots: Sequence[str]
     inboxes: Sequence[str] = ()
+    replica_roots: Sequence[str] = ()
 
     def contain(self, uri: str) -> bool:
-        """Return whether a folder may be no table's."""
+        """Return whether a folder may be no table's: it is in one of these places, or around one."""
         folder = canonical_prefix(uri)
-        kept = map(canonical_prefix, (*map(near_folder, self.near_roots), *self.inboxes))
-        address_roots = map(canonical_prefix, map(address_root, self.near_roots))
-        is_kept = any(is_inside(folder, one) for one in kept) or any(is_inside(one, folder) for one in address_roots)
-        return is_kept or is_state_uri(f"{uri}/")
+        folders = (*map(near_folder, self.near_roots), *map(address_root, self.near_roots))
+        kept = map(canonical_prefix, (*folders, *self.inboxes, *self.replica_roots))
+        return any(is_inside(folder, one) or is_inside(one, folder) for one in kept) or is_state_uri(f"{uri}/")
 
 
 def reject_forbidden_updates(updates: Sequence[Mapping[str, Any]], rights: Rights, places: Places | None) -> None:

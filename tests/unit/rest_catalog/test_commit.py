@@ -45,6 +45,8 @@ from tests.support.small_world import World, here, make_world, quiet, ruled, run
 
 KEY = ("ns", "orders")
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+INFINITE = {"id": 1, "name": "id", "type": "long", "required": False, "doc": "new", "tomorrow": float("inf")}
+"""A column with a field that nobody knows: JSON has 1e999, and no reader knows a number as large."""
 NONE = FollowerLimits(max_bytes=-1)
 """No sync is small enough for the address: the region is behind for good."""
 
@@ -398,6 +400,7 @@ def test_a_commit_that_cant_be_shown_is_unknown_to_the_client_and_stays(
         ([{"action": "set-properties", "updates": {"sterna.applied.x": "1"}}], Forbidden),
         ([{"action": "remove-properties", "removals": ["sterna.applied.x"]}], Forbidden),
         ([{"action": "remove-properties", "removals": [["gc.enabled"]]}], BadUpdate),
+        ([{"action": "add-schema", "schema": {"type": "struct", "fields": [INFINITE]}}], BadUpdate),
         ([{"action": "remove-snapshots", "snapshot-ids": [1]}], Forbidden),
         ([{"action": "set-statistics", "statistics": {}}], BadUpdate),
         ([{"action": "add-snapshot", "snapshot": {"snapshot-id": 1}}], BadUpdate),

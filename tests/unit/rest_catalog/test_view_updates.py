@@ -106,6 +106,7 @@ def test_location_properties_and_uuid() -> None:
         ({"action": "set-current-view-version", "view-version-id": 9}, "no version 9"),
         ({"action": "add-spec", "spec": commits.SPECS[0]}, "a view has no update action add-spec"),
         ({"action": "set-properties", "updates": {"version.history.num-entries": "0"}}, "an integer above 0: 0"),
+        ({"action": "set-properties", "updates": {"version.history.num-entries": "9" * 5000}}, "an integer above 0: 9"),
     ],
 )
 def test_what_does_not_fit(update: Document, message: str) -> None:

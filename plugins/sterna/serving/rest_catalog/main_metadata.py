@@ -98,13 +98,17 @@ def write_metadata(objects: Objects, folder: str, metadata: Mapping[str, Any], p
         previous_uri: the one before it, whose number it continues; "" for none.
 
     Raises:
+        BadUpdate: a number in it is infinite: nobody could read it.
         StoreUnreachable, StoreDenied: the region's store can't be used.
     """
     match = _VERSION.match(previous_uri.rpartition("/")[2])
     version = int(match[1]) + 1 if match else 1 if previous_uri else 0
     uri = f"{folder}/metadata/{version:05d}-{uuid.uuid4()}.metadata.json"
-    # Escaped, so that a text with half a surrogate pair is carried as it is.
-    data = json.dumps(metadata, separators=(",", ":")).encode()
+    try:
+        # Escaped, so that a text with half a surrogate pair is carried as it is.
+        data = json.dumps(metadata, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:  # 1e999 is JSON, and read as infinity, which is none
+        raise BadUpdate("a number that is larger than readers of the metadata know") from None
     objects.write_new(uri, data, assume_absent=True)
     return uri
 

@@ -5,6 +5,7 @@ Source: Iceberg's REST specification 1.12, `ViewUpdate` and `CreateViewRequest`;
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ VIEW_FORMAT_VERSION = 1
 HISTORY_SIZE = "version.history.num-entries"
 DROP_DIALECT_ALLOWED = "replace.drop-dialect.allowed"
 _DEFAULT_HISTORY_SIZE = "10"
+_POSITIVE = re.compile(r"0*[1-9][0-9]{0,8}")
 _LISTS = ("schemas", "versions", "version-log")
 _SAME = ("summary", "representations", "default-catalog", "default-namespace", "schema-id")
 
@@ -244,7 +246,7 @@ def _dialects(version: Mapping[str, Any]) -> set[str]:
 
 def _history_size(properties: Mapping[str, str]) -> int:
     text = properties.get(HISTORY_SIZE, _DEFAULT_HISTORY_SIZE)
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
+    if not _POSITIVE.fullmatch(text):
         raise BadUpdate(f"{HISTORY_SIZE} has to be an integer above 0: {text}")
     return int(text)
 

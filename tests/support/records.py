@@ -127,7 +127,6 @@ VALUES: dict[str, Any] = {
         superseded=Amount(16, 17),
         left=Amount(18, 19),
         verbatim=Amount(20, 21),
-        dropped=Amount(22, 23),
     ),
     "swept": SweepReport(
         region="eu",
@@ -175,6 +174,7 @@ VALUES: dict[str, Any] = {
 }
 """By the name of its file in `tests/data/written-2026-11/records`."""
 
+VALUES["collected-dropped"] = replace(VALUES["collected"], dropped=Amount(22, 23))
 VALUES["plan-verbatim"] = replace(
     VALUES["plan"], actions=(replace(_ACTION, proven_by="s3://eu/l.json"),), verbatim="all"
 )

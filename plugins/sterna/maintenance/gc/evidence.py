@@ -38,7 +38,7 @@ GC_REPORT: Final = Record(
         Field("superseded", AMOUNT.codec, ZERO_AMOUNT),
         LEFT_FIELD,
         Field("verbatim", AMOUNT.codec, ZERO_AMOUNT),
-        Field("dropped", AMOUNT.codec, ZERO_AMOUNT),
+        Field("dropped", AMOUNT.codec, ZERO_AMOUNT, omits_default=True),
     ),
     UnknownFields.IGNORE,
 )

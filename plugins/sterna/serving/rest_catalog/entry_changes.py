@@ -171,7 +171,7 @@ def register_table(
             require_free_name(main, namespace, key)
         if existing is not None:
             _require_right_to_overwrite(rights, key)
-        return [Put(key, content.with_id(existing and existing.id))]
+        return [Put(key, content.with_id(None if existing is None else existing.id))]
 
     message = f"register table {key_name(key)} in {context.region.name}"
     with adding_name(address, key, idempotency_key, may_be_taken=overwrites):

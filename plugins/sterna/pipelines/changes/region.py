@@ -82,7 +82,7 @@ def read_arrow(context: RegionContext, request: ChangesRequest) -> pa.Table:
         NotAnAncestor: the start is no ancestor of the end.
         NotAKey: several rows of a snapshot have the same key.
         NeedsClassicSpark: the region's Spark is a Spark Connect server.
-        NoSuchMoment, NoSuchVersion, NotYetHere, StaysBehind: a moment can't be told of the table here.
+        NoSuchMoment, NoSuchVersion, NotYetHere, StaysBehind: a moment leads to no state of the table here.
         UsageError: no such branch, table, tag or key column.
         EngineError: Spark can't be started, or a file can't be read.
     """
@@ -104,7 +104,7 @@ def resolve_moments(context: RegionContext, request: ChangesRequest) -> tuple[Ch
     """Return a request whose moments are snapshots, and the commits of `main` that they led to, by `from` and `to`.
 
     Raises:
-        NoSuchMoment, NoSuchVersion, NotYetHere, StaysBehind: a moment can't be told of the table here.
+        NoSuchMoment, NoSuchVersion, NotYetHere, StaysBehind: a moment leads to no state of the table here.
         UsageError: there was no such table then, or nothing was in it.
     """
     commits: dict[str, str] = {}

@@ -19,7 +19,7 @@ def restored_text(report: RestoreReport) -> str:
     lines = [
         f"as of {report.as_of}, which was committed at {report.as_of_time}",
         *(f"  namespace {name}" for name in report.namespaces),
-        *(_table_text(table) for table in report.tables),
+        *(line for table in report.tables for line in _table_lines(table)),
         *(f"  {name} stays: {reason}" for name, reason in sorted(report.left.items())),
     ]
     if report.kept_on:
@@ -44,11 +44,12 @@ def restorable_text(restorable: Sequence[Restorable]) -> str:
     )
 
 
-def _table_text(table: RestoredTable) -> str:
+def _table_lines(table: RestoredTable) -> list[str]:
     place = "from home" if table.files_from == "home" else f"from {table.files_from}'s copies"
     name = table.key if table.key == table.was else f"{table.was} as {table.key}"
     counts = "" if table.rows is None else f", {table.rows} rows in {table.data_files} files"
     since = f", dropped at {table.dropped}" if table.dropped else ""
     if table.replaces:
         since = f", in place of what lives: {table.commits_since} commits since"
-    return f"  {name} {place}{counts}{since}"
+    rewinds = [f"    channel {channel} stops as Rewound until you decide" for channel in table.rewinds]
+    return [f"  {name} {place}{counts}{since}", *rewinds]

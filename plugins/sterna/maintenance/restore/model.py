@@ -89,6 +89,7 @@ class RestoredTable:
         replaces: metadata.json of what lives under the key now, "" for nothing.
         commits_since: commits of `main` since that changed what it had under the key.
         dropped: when it was dropped (ISO 8601, UTC), "" where it wasn't.
+        rewinds: whole names of the channels whose applied position goes back: they stop as `Rewound`.
     """
 
     key: str
@@ -101,6 +102,7 @@ class RestoredTable:
     replaces: str = ""
     commits_since: int = 0
     dropped: str = ""
+    rewinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

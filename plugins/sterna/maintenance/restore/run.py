@@ -25,6 +25,7 @@ from sterna.maintenance.restore.files import (
 )
 from sterna.maintenance.restore.model import HOME, RestoredTable, RestoreReport, RestoreRequest, Selected, Selection
 from sterna.maintenance.restore.pins import Pins
+from sterna.maintenance.restore.positions import find_rewound, write_rewound
 from sterna.maintenance.restore.select import restore_operations, select
 from sterna.maintenance.restore.summary import read_counts
 from sterna.replication.replica.commit_access import writer
@@ -43,10 +44,12 @@ class _Place:
     Args:
         content: what `main` is to hold.
         source: `HOME`, or the region.
+        rewinds: whole names of the channels whose applied position goes back.
     """
 
     content: Content
     source: str
+    rewinds: tuple[str, ...] = ()
 
 
 def restore(
@@ -78,10 +81,17 @@ def restore(
     _require_residency(context, selection)
     with Pins(started_at) as pins:
         places = _find_files(context, request, past, selection.tables, progress, pins if apply else None)
+        places |= _with_rewinds(context, past, selection.tables, places)
         report = _report(context, past, selection, places)
         if not apply or not (selection.tables or selection.namespaces):
             return report
         pins.require_intact()
+        places = {
+            target: replace(place, content=write_rewound(context, place.content, place.rewinds, started_at))
+            if place.rewinds
+            else place
+            for target, place in places.items()
+        }
         report = _commit(context, request, old_contents, selection, places, report)
     progress(f"{len(report.tables)} tables and views are back: commit {report.commit[:12]} on {SOURCE_BRANCH}")
     _require_home_files(context, selection.tables, places)
@@ -141,6 +151,16 @@ def _look_in_replica(versions: ReplicaVersions, selected: Selected, places: dict
     return fault
 
 
+def _with_rewinds(
+    context: RegionContext, past: PastMain, tables: Sequence[Selected], places: dict[Key, _Place]
+) -> dict[Key, _Place]:
+    """Return the places with the channels that each table rewinds."""
+    return {
+        selected.target: replace(place, rewinds=find_rewound(context, past, selected, place.content))
+        for selected, place in ((selected, places[selected.target]) for selected in tables)
+    }
+
+
 def _files_gone(gone: Sequence[Selected], faults: dict[Key, dict[str, str]]) -> FilesGone:
     lines = []
     for selected in gone:
@@ -171,6 +191,7 @@ def _report(context: RegionContext, past: PastMain, selection: Selection, places
                 (selected.present.metadata_location or "") if selected.present else "",
                 past.changes.get(selected.target, 0),
                 drop.commit_time.isoformat() if drop and selected.present is None else "",
+                place.rewinds,
             )
         )
     return RestoreReport(

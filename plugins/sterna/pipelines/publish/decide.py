@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sterna.errors import MarkMoved, OutOfTurn, Rewound
-from sterna.pipelines.publish.model import Channel, SnapshotState, Step, TableState, position_number
+from sterna.pipelines.publish.model import RESTORED_REFERENCE, Channel, SnapshotState, Step, TableState, position_number
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,8 @@ def rewind_reason(state: TableState, channel: Channel) -> str:
         return ""
     if reference == "":  # set on a table without a snapshot: there is none to be lost
         return ""
+    if reference == RESTORED_REFERENCE:
+        return "the table was restored as of an earlier commit: it had gone on since"
     id, _, sequence = (reference or "").partition("/")
     if lacks_snapshot_reference(state, channel):
         return (

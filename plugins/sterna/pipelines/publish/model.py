@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +14,8 @@ _PART = re.compile(r"[A-Za-z0-9_-]+")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _POSITION_PREFIX = "sterna.applied."
 _SNAPSHOT_PREFIX = "sterna.applied-at."
+RESTORED_REFERENCE = "restored"
+"""In place of the snapshot that a position was set with: the table was restored, and had gone on from there."""
 COMMIT_PROPERTY = "nessie.commit.id"
 """The property with the catalog's commit at which Iceberg read a table."""
 
@@ -74,6 +76,28 @@ def numbered_positions(properties: Mapping[str, str]) -> dict[str, int]:
         for name, position in properties.items()
         if name.startswith(_POSITION_PREFIX) and position.isdigit()
     }
+
+
+def applied_positions(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the positions of a table, by their channels' whole names.
+
+    Args:
+        properties: the table's.
+    """
+    return {
+        name.removeprefix(_POSITION_PREFIX): position
+        for name, position in properties.items()
+        if name.startswith(_POSITION_PREFIX)
+    }
+
+
+def restored_properties(channels: Iterable[str]) -> dict[str, str]:
+    """Return the properties that stop some channels until an operator decides, as the table was restored.
+
+    Args:
+        channels: their whole names.
+    """
+    return {f"{_SNAPSHOT_PREFIX}{channel}": RESTORED_REFERENCE for channel in channels}
 
 
 def position_snapshots(properties: Mapping[str, str]) -> set[int]:

@@ -2,7 +2,7 @@
 """Set up sterna from a clone, with Python 3.11 or newer and nothing else, then run it.
 
     python3 run.py demo [...]     two regions on this machine; options as in `sterna demo --help`
-    python3 run.py test [...]     the tests; options as pytest takes them, and --quick or --long: docs/testing.md
+    python3 run.py test [...]     the tests; options as pytest takes them, and --quick, --long or --engines
     python3 run.py sterna [...]   any other command of sterna
     python3 run.py bench [...]    the measurements, each beside its rival; see bench/README.md
     python3 run.py check          lint, types and import rules

@@ -52,6 +52,7 @@ _MARKS = {
         "ha/test_cutoff.py",
         "ha/test_site_airflow.py",
     ),
+    "engines": ("integration/rest_catalog/engines/",),
     "slow": (
         "simulation/test_simulation.py",
         "simulation/test_upgrade.py",
@@ -97,6 +98,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("how much")
     group.addoption("--quick", action="store_true", help="only what needs no server and little time, with few seeds")
     group.addoption("--long", action="store_true", help="only what is random, long or rare: about two hours")
+    group.addoption("--engines", action="store_true", help="only engines such as Trino and Flink, unmodified")
     group.addoption("--regions", action="store_true", help="also the rare ways in which regions die (tests/ha)")
     group = parser.getgroup("random suites", "each with its own number; the seed of a failure plays it again")
     group.addoption("--histories", type=int, help="how many random histories to play (1)")
@@ -159,12 +161,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long:
         _play_more_examples([item for item in items if item.get_closest_marker("long")])
     refused = {"slow"} if config.getoption("quick") else set()
-    regions = config.getoption("regions")
-    wanted = {item: _is_wanted(item, long=long, regions=regions, refused=refused) for item in items}
+    regions, engines = config.getoption("regions"), config.getoption("engines")
+    wanted = {item: _is_wanted(item, long=long, regions=regions, engines=engines, refused=refused) for item in items}
     unwanted = [item for item in items if not wanted[item]]
     config.hook.pytest_deselected(items=unwanted)
     quick = config.getoption("quick")
-    _record_left_out(config, Counter(left_out.why_not(_names(item), quick=quick, long=long) for item in unwanted))
+    reasons = (left_out.why_not(_names(item), quick=quick, long=long, engines=engines) for item in unwanted)
+    _record_left_out(config, Counter(reasons))
     items[:] = [item for item in items if wanted[item]]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: turn_of(_path(item.path)))
@@ -198,6 +201,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         whole=whole,
         quick=config.getoption("quick"),
         long=config.getoption("long"),
+        engines=config.getoption("engines"),
     )
     if lines:
         terminalreporter.section("what was not run")
@@ -210,10 +214,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByShare
     return BySharedServers(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-def _is_wanted(item: pytest.Item, *, long: bool, regions: bool, refused: set[str]) -> bool:
+def _is_wanted(item: pytest.Item, *, long: bool, regions: bool, engines: bool, refused: set[str]) -> bool:
     marks = _names(item)
     if marks & refused:
         return False
+    if engines or "engines" in marks:
+        return engines and "engines" in marks
     if regions and "regions" in marks:
         return True
     return bool(marks & {"long", "regions", "rare"}) if long else "rare" not in marks

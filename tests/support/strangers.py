@@ -16,9 +16,12 @@ from typing import Any
 
 import boto3
 
+from sterna.catalog.model import Content, Delete, Key, Put, namespace_content
 from sterna.servers.process import LOOPBACK, free_port, start_process, wait_until_ready
+from tests.support.world import World
 
 FOLDER = Path(__file__).parents[1] / "data" / "strangers" / "tables"
+NAMESPACE = "of_others"
 BUCKET = "us-lake"
 PREFIX = "strangers"
 _KEYS = {"aws_access_key_id": "reader", "aws_secret_access_key": "of-strangers"}
@@ -74,6 +77,30 @@ def strangers() -> list[Stranger]:
     """Return all of them, by name."""
     rows = json.loads((FOLDER / "rows.json").read_text())
     return [Stranger(name, rows[name]) for name in sorted(rows)]
+
+
+@contextmanager
+def replicated_strangers(world: World) -> Iterator[None]:
+    """Have all of them on `main`, their files where their metadata says, replicated to eu; dropped at the end."""
+    us = world.stage.endpoints["us"]
+    assert us.folder is not None
+    tables = strangers()
+    keys: list[Key] = [(NAMESPACE, table.name) for table in tables]
+    for table in tables:
+        for key, path in table.files.items():
+            target = us.folder / BUCKET / key
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    puts = [Put(key, Content.of(table.content())) for key, table in zip(keys, tables, strict=True)]
+    head = world.catalog.reference("main").hash
+    head = world.catalog.commit(
+        "main", head, [Put((NAMESPACE,), namespace_content((NAMESPACE,))), *puts], "register tables of others"
+    )
+    report = world.sync()
+    assert not report.held, report.held
+    yield
+    head = world.catalog.reference("main").hash
+    world.catalog.commit("main", head, [*(Delete(key) for key in keys), Delete((NAMESPACE,))], "drop them")
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,9 @@ def test_rare_region(): pass
 @pytest.mark.long
 def test_random(): pass
 
+@pytest.mark.engines
+def test_engine(): pass
+
 @pytest.mark.parametrize("number", range(2))
 def test_of_a_machine(number): pytest.skip("this machine has no anvil")
 
@@ -33,10 +36,12 @@ def test_plain(): pass
 """
 
 
+_NO_ENGINE = "1 left out: they start engines such as Trino and Flink: --engines"
 _FEW_LEFT_OUT = [
     "2 skipped: this machine has no anvil",
     "3 left out: they are a second kind of what every run has: --long",
     "1 left out: rare ways in which regions die: --regions, or --long",
+    _NO_ENGINE,
 ]
 
 
@@ -45,7 +50,8 @@ _FEW_LEFT_OUT = [
     [
         (["-n", "0"], _FEW_LEFT_OUT),
         (["-n", "2"], _FEW_LEFT_OUT),
-        (["-n", "0", "--long"], ["3 left out: every run has them: leave --long out"]),
+        (["-n", "0", "--long"], ["3 left out: every run has them: leave --long out", _NO_ENGINE]),
+        (["-n", "0", "--engines"], ["8 left out: they start no such engine: leave --engines out"]),
     ],
     ids=lambda value: " ".join(value) if value[0] == "-n" else "",
 )
@@ -62,8 +68,8 @@ def test_what_was_not_run_is_told(tmp_path: Path, options: list[str], said: list
 
 
 def test_a_run_of_all_tests_says_what_it_never_looks_at() -> None:
-    assert lines([], {}, whole=False, quick=False, long=False) == []
-    assert [line.rpartition(": ")[2] for line in lines([], {}, whole=True, quick=True, long=False)] == [
+    assert lines([], {}, whole=False, quick=False, long=False, engines=False) == []
+    assert [line.rpartition(": ")[2] for line in lines([], {}, whole=True, quick=True, long=False, engines=False)] == [
         "all that starts servers; leave --quick out",
         "--long",
         "python -m tests.compose --help",

@@ -15,15 +15,22 @@ from pathlib import Path
 
 import pytest
 
-from sterna.catalog.model import Content, Delete, Key, Put, namespace_content
 from sterna.replication.verify.run import Depth, verify
 from tests.support import wheel_engines
 from tests.support.foreign_readers import READERS, Rows, engines_python, rows_of
 from tests.support.replica_paths import localized_path
-from tests.support.strangers import BUCKET, PREFIX, ReadersStore, Stranger, readers_store, strangers
+from tests.support.strangers import (
+    BUCKET,
+    NAMESPACE,
+    PREFIX,
+    ReadersStore,
+    Stranger,
+    readers_store,
+    replicated_strangers,
+    strangers,
+)
 from tests.support.world import World
 
-NAMESPACE = "of_others"
 TABLES = strangers()
 _NO_EQUALITY = "PyIceberg does not yet support equality deletes"  # Polars asks PyIceberg for the plan
 _ONE_FILE_PER_DELETE = "position delete file not limited to one data file"
@@ -59,25 +66,9 @@ class Read:
 
 @pytest.fixture(scope="module")
 def registered(world: World) -> Iterator[World]:
-    """The tables on `main`, their files where their metadata says, replicated to eu."""
-    us = world.stage.endpoints["us"]
-    assert us.folder is not None
-    keys: list[Key] = [(NAMESPACE, table.name) for table in TABLES]
-    for table in TABLES:
-        for key, path in table.files.items():
-            target = us.folder / BUCKET / key
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes())
-    puts = [Put(key, Content.of(table.content())) for key, table in zip(keys, TABLES, strict=True)]
-    head = world.catalog.reference("main").hash
-    head = world.catalog.commit(
-        "main", head, [Put((NAMESPACE,), namespace_content((NAMESPACE,))), *puts], "register tables of others"
-    )
-    report = world.sync()
-    assert not report.held, report.held
-    yield world
-    head = world.catalog.reference("main").hash
-    world.catalog.commit("main", head, [*(Delete(key) for key in keys), Delete((NAMESPACE,))], "drop them")
+    """The tables on `main`, replicated to eu."""
+    with replicated_strangers(world):
+        yield world
 
 
 @pytest.fixture(scope="module")

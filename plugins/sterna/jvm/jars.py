@@ -22,6 +22,7 @@ class Jar:
         size: its length in bytes.
         sha256: its digest in hex: what runs here is what was tested, whichever mirror it came from.
         classifier: the coordinate's classifier, or "".
+        extension: how its name ends.
     """
 
     organisation: str
@@ -30,11 +31,12 @@ class Jar:
     size: int
     sha256: str
     classifier: str = ""
+    extension: str = "jar"
 
     @property
     def file_name(self) -> str:
         """Its name in the repository and in the cache."""
-        return f"{self.name}-{self.revision}{'-' if self.classifier else ''}{self.classifier}.jar"
+        return f"{self.name}-{self.revision}{'-' if self.classifier else ''}{self.classifier}.{self.extension}"
 
 
 def cache_folder() -> Path:

@@ -133,7 +133,7 @@ def _ivy_module(jars: list[Jar]) -> str:
     dependencies = "".join(
         f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.revision)}"
         ' transitive="false" conf="default-&gt;*">'
-        f'<artifact name={quoteattr(jar.name)} type="jar" ext="jar"'
+        f'<artifact name={quoteattr(jar.name)} type="jar" ext={quoteattr(jar.extension)}'
         + (f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else "")
         + "/></dependency>"
         for jar in jars

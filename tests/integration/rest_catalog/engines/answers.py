@@ -1,0 +1,66 @@
+"""What an engine reads and writes, compared with what writers wrote and with what PyIceberg reads of `main`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pyiceberg.table import StaticTable
+
+from tests.integration.rest_catalog import comparison
+from tests.support.strangers import strangers
+from tests.support.world import World, pyiceberg_properties
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.0+)?(?:Z| UTC|\+00:00)?")
+
+
+def compare(world: World, table: str, home: str = "us") -> list[tuple[Any, ...]]:
+    """Compare as `comparison.compare`, and with the rows that PyIceberg reads of `main`; return them."""
+    rows = comparison.compare(world, table, home)
+    namespace, name = table.split(".")
+    location = world.content((namespace, name)).metadata_location or ""
+    main = StaticTable.from_metadata(location, pyiceberg_properties(world.stage.combined_endpoint))
+    assert sorted((tuple(row.values()) for row in main.scan().to_arrow().to_pylist()), key=repr) == rows
+    return rows
+
+
+def assert_replicas_are_read(
+    world: World, read: Callable[[str], Iterable[Iterable[Any]]], refused: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """See that an engine reads eu's replicas of all tables of other writers, while the store of us is gone.
+
+    Args:
+        read: returns the rows of one of the tables, by its name.
+        refused: table → a part of what the engine says instead of its rows.
+    """
+    tables = strangers()
+    with world.dark("us"):
+        answers = {table.name: _rows_or_error(read, table.name) for table in tables}
+    different = {
+        table.name: answer
+        for table in tables
+        if not _is_expected(answer := answers[table.name], table.rows, refused.get(table.name))
+    }
+    assert not different, different
+
+
+def _is_expected(answer: list[list[Any]] | str, rows: list[list[Any]], refusal: str | None) -> bool:
+    return answer == rows if refusal is None else isinstance(answer, str) and refusal in answer
+
+
+def _rows_or_error(read: Callable[[str], Iterable[Iterable[Any]]], table: str) -> list[list[Any]] | str:
+    try:
+        return sorted(([_plain(value) for value in row] for row in read(table)), key=lambda row: row[0])
+    except Exception as error:  # noqa: BLE001 - it is compared
+        return f"{type(error).__name__}: {error}"
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as `rows.json` has it: a number, or text."""
+    if value is None or isinstance(value, int):
+        return value
+    text = str(value)
+    found = _TIME.fullmatch(text)
+    return f"{found[1]} {found[2]}" if found else text

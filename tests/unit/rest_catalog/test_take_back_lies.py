@@ -239,3 +239,12 @@ def test_a_lie_is_refused(synced: tuple[World, NearCatalog], name: str) -> None:
         near.take_back(T, snapshot)
     assert refused.value.file
     assert refused.value.status == 400  # type: ignore[attr-defined]
+
+
+def test_a_new_file_in_the_replica_is_refused_with_what_to_do(synced: tuple[World, NearCatalog]) -> None:
+    """As DuckDB names its deletes: beside the data file, which is the replica's where another region wrote it."""
+    world, near = synced
+    snapshot = near.capture(T, lambda table: table.append(ids(7)))
+    added_path(lambda world, uri: f"file://{world.folder}/eu/replica/us/lake/t/data/x.parquet")(world, near, snapshot)
+    with pytest.raises(ForeignFile, match="in the region that wrote them"):
+        near.take_back(T, snapshot)

@@ -72,6 +72,13 @@ class ClientFiles:
             ForeignFile: it doesn't, or its name is spelled so that it could be another file.
         """
         mapping = self._objects.mapping
+        if mapping.below_replica_root(uri):
+            # Where DuckDB's deletes are: beside the data file, wherever the table's files are to be written.
+            raise ForeignFile(
+                "new files below a replica root are no client's",
+                file=uri,
+                hint="an engine that writes deletes beside data files changes rows in the region that wrote them",
+            )
         reason = "neither a file of the table's on `main` nor one in the table's places of this region"
         if not any(uri.startswith(f"{root}/") for root in self._roots):
             raise ForeignFile(reason, file=uri)
@@ -81,8 +88,8 @@ class ClientFiles:
             raise ForeignFile(error.message, file=uri) from error
         if place.alias or not place.path or place.location.region != mapping.region.name:
             raise ForeignFile(reason, file=uri)
-        if is_state_uri(uri) or mapping.below_replica_root(uri):
-            raise ForeignFile("files below a replica root, or in sterna's own folder, are no client's", file=uri)
+        if is_state_uri(uri):
+            raise ForeignFile("files in sterna's own folder are no client's", file=uri)
 
     def read(self, uri: str) -> bytes:
         """Return a file's content.

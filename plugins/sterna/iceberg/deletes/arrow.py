@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
-import pyarrow as pa  # noqa: TID253
-
 from sterna.errors import BrokenMetadata
 from sterna.iceberg.deletes.rows import rank_paths, row_order
+from sterna.libraries import np, pa
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
-
 from sterna.config.limits import Limits
 from sterna.iceberg.avro.container import Container, open_container
 from sterna.iceberg.avro.locate import locate
@@ -27,6 +25,7 @@ from sterna.iceberg.deletes.rows import (
     row_order,
     validate_size,
 )
+from sterna.libraries import np
 
 # The writer's record is wrapped in another one, behind a field that takes no bytes: its position is the row's start.
 _START: Final = ProjectedField(0, ("start",), Capture.SPAN)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from typing import Any, Final
 
-import numpy as np  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
-import pyorc  # noqa: TID253
+import pyorc  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
 from pyorc.converters import ORCConverter  # noqa: TID253
 
 from sterna.config.limits import Limits
@@ -32,6 +31,7 @@ from sterna.iceberg.deletes.rows import (
     validate_size,
 )
 from sterna.iceberg.varint import Truncated, read_varint
+from sterna.libraries import np
 
 _FIELD_ID: Final = "iceberg.id"
 _DICTIONARY_THRESHOLD: Final = 0.8  # distinct per all strings of a column: Java's

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import pyarrow as pa  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
-import pyarrow.parquet as pq  # noqa: TID253
-
 from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.deletes.arrow import LocalizedDeletes, localize_table
 from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, find_column, validate_size
+from sterna.libraries import pa, pq
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 _MAX_ROW_GROUP_ROWS: Final = 1 << 20

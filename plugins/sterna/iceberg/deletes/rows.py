@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
-
 from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata
+from sterna.libraries import np
 
 PATH_ID: Final = 2147483546
 PATH_NAME: Final = "file_path"

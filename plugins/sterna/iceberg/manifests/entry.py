@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.files import LocalizedFile
@@ -21,9 +20,7 @@ from sterna.iceberg.manifests.fields import (
     PUFFIN,
     ROW_FORMATS,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sterna.libraries import pa, pc
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,6 @@ class EntryColumns:
     @property
     def is_deletion_vector(self) -> pa.BooleanArray:
         """Which entries are deletion vectors: no reader uses an offset in another format."""
-        import pyarrow.compute as pc
-
         return pc.equal(self.file_format, PUFFIN)
 
     def target_uris(self, map_content: Callable[[str], str], map_deleted: Callable[[str], str]) -> list[str]:

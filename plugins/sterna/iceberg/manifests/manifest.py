@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.iceberg.avro.container import Container
@@ -17,12 +16,10 @@ from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests import spans
 from sterna.iceberg.manifests.entry import EntryColumns, ReferencesOtherFiles, Scan, UriMapping
 from sterna.iceberg.manifests.header import open_manifest_container
-
-if TYPE_CHECKING:
-    import pyarrow
+from sterna.libraries import pa
 
 
-def read_entries(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> pyarrow.Table:
+def read_entries(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> pa.Table:
     """Read what a plan needs of a manifest's entries.
 
     Args:
@@ -56,7 +53,7 @@ class ScannedManifest:
         localized: the localized copy, or None when nothing changes and so the manifest keeps its URI.
     """
 
-    entries: pyarrow.Table
+    entries: pa.Table
     localized: bytes | None
 
 
@@ -83,8 +80,6 @@ def scan_manifest(
     Raises:
         Unsupported, OverLimit, BrokenMetadata: as `read_entries`.
     """
-    import pyarrow as pa
-
     container = open_manifest_container(data, uri, "manifest", limits)
     try:
         scan = _scan(container, map_content, map_deleted or map_content)
@@ -142,9 +137,7 @@ def _scan(container: Container, map_content: Callable[[str], str], map_deleted: 
         return records.scan(container, map_content, map_deleted)
 
 
-def _entries_table(groups: Sequence[EntryColumns]) -> pyarrow.Table:
-    import pyarrow as pa
-
+def _entries_table(groups: Sequence[EntryColumns]) -> pa.Table:
     texts, numbers = pa.string(), pa.int64()
     kinds = {"status": numbers, "content": numbers, "file_path": texts, "file_format": texts, "file_size": numbers}
     schema = pa.schema(list(kinds.items()))

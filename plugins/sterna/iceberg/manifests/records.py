@@ -11,6 +11,7 @@ from sterna.iceberg.avro.records import Record, field_names, nullable_fields, re
 from sterna.iceberg.avro.rewrite import rewrite_records
 from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests.entry import Entry, EntryColumns, ReferencesOtherFiles, Scan, UriMapping, localize_entry
+from sterna.libraries import pa, pc
 
 _NAMES: Final = {projected.id: projected.names[0] for projected in (*ids.FILE_FIELDS, *ids.DELETE_FIELDS)}
 _TOP_NAMES: Final = {ids.STATUS: "status", ids.DATA_FILE: "data_file"}
@@ -22,9 +23,6 @@ def read_columns(container: Container) -> Iterator[EntryColumns]:
     Raises:
         BrokenMetadata: the bytes don't fit the schema, or a required field is missing.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     fields = _resolve_fields(container)
     rows = [_entry_row(fields, record) for record in read_records(container)]
     texts, numbers, flags = pa.string(), pa.int64(), pa.bool_()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sterna.config.limits import MIB
 from sterna.iceberg.avro.binary import Truncated, encode_bytes, encode_long, read_bytes, read_long
@@ -22,9 +22,7 @@ from sterna.iceberg.manifests.entry import (
     UriMapping,
     localize_entry,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sterna.libraries import np, pa, pc
 
 _NESTED: Final = {ids.DATA_FILE: "data_file"}
 _REPLACED_FIELDS: Final = (
@@ -135,10 +133,6 @@ def compile_walk(container: Container, projection: tuple[ProjectedField, ...]) -
 
 
 def _read_group(container: Container, group: Group, positions: FieldPositions) -> EntryColumns:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     def has(field_id: int) -> pa.BooleanArray:
         return pa.array(positions.column_array(field_id, 0) >= 0)
 
@@ -169,8 +163,6 @@ def _validate_required_fields(container: Container, positions: FieldPositions) -
 
 
 def _strings(container: Container, group: Group, positions: FieldPositions, field_id: int) -> pa.StringArray:
-    import pyarrow as pa
-
     try:
         return positions.strings(group.data, field_id)
     except pa.ArrowInvalid:

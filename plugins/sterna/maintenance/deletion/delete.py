@@ -6,15 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
 from sterna.errors import SternaError
+from sterna.libraries import pa, pc
 from sterna.maintenance.deletion.file_lists import Files, exclude_reached, filter_by_uri
 from sterna.maintenance.deletion.model import Amount, NotDeleted
 from sterna.replication.replica.reachability import ReachedFiles
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MAX_PART_FILES = 5_000
 """Files between two checks whether the deletion may continue."""
@@ -95,9 +92,6 @@ class Garbage:
             delete: returns the error of each file that may still exist. Where every file of a full part failed, or
                 every file of a store so far, the rest there is not tried, and the tally has a `store_error`.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if not self.has_more():
             return
         part, self._next = self._next, None
@@ -121,8 +115,6 @@ class Garbage:
 
 def _full_parts(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield parts of full size: in a small part all files may fail though the store deletes others."""
-    import pyarrow as pa
-
     waiting: list[pa.Table] = []
     for part in parts:
         while part.num_rows:

@@ -6,14 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from sterna.libraries import np, pa, pc
 from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount
 from sterna.replication.replica.reachability import ReachedFiles
 from sterna.storage.spill.sorted_rows import ExternalSorter
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MAX_CHUNK_FILES = 10_000
 
@@ -24,8 +21,6 @@ ListedObject = tuple[str, int, datetime]
 @cache
 def schema() -> pa.Schema:
     """Columns: uri, size, modified."""
-    import pyarrow as pa
-
     return pa.schema([("uri", pa.string()), ("size", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
 
 
@@ -59,8 +54,6 @@ class Files:
 
 def to_table(files: Sequence[ListedObject]) -> pa.Table:
     """Return some files as a table."""
-    import pyarrow as pa
-
     return pa.table([list(column) for column in zip(*files, strict=True)] if files else [[], [], []], schema=schema())
 
 
@@ -85,15 +78,11 @@ def sum_amount(files: Iterable[ListedObject]) -> Amount:
 
 def table_amount(part: pa.Table) -> Amount:
     """Return how many files there are and their size."""
-    import pyarrow.compute as pc
-
     return Amount(part.num_rows, pc.sum(part.column("size")).as_py() or 0)
 
 
 def exclude_reached(parts: Iterable[pa.Table], reached: ReachedFiles) -> Iterator[pa.Table]:
     """Yield the files that aren't reached."""
-    import pyarrow.compute as pc
-
     for part in parts:
         yield part.filter(pc.invert(reached.contains(part.column("uri").to_pylist())))
 
@@ -106,10 +95,6 @@ def filter_by_uri(parts: Iterable[pa.Table], others: Iterable[pa.Table], *, want
         others: a column `uri`, in order too.
         wanted: whether to yield those that are among them, or the rest.
     """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     rest = iter(others)
     other = next(rest, None)
     for part in parts:

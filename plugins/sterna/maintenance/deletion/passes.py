@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from sterna.errors import ObjectMissing
+from sterna.libraries import pa, pc, pq
 from sterna.maintenance.deletion.file_lists import Files, filter_by_uri, schema
 from sterna.replication.replica.region import RegionContext
 from sterna.storage.spill.sorted_rows import ExternalSorter
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _SUFFIX = ".parquet"
 MAX_OBJECT_FILES = 250_000  # files in one object of a record
@@ -74,9 +71,6 @@ def read_passes(context: RegionContext, folder: str, before: datetime) -> list[P
 
 def modified_until(part: pa.Table, limit: datetime) -> pa.Table:
     """Return the files that were last changed at a moment or before."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return part.filter(pc.less_equal(part.column("modified"), pa.scalar(limit, pa.timestamp("us", "UTC"))))
 
 
@@ -91,9 +85,6 @@ def unreachable_in_all(files: Files, passes: Sequence[Pass]) -> Files:
 
 
 def _write(context: RegionContext, uri: str, parts: Sequence[pa.Table]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     sink = io.BytesIO()
     pq.write_table(pa.concat_tables(parts), sink, compression="zstd")
     context.objects.write_new(uri, sink.getvalue())
@@ -109,9 +100,6 @@ def _read_uris(context: RegionContext, record: Sequence[str]) -> Iterator[pa.Tab
 
 
 def _read(context: RegionContext, uri: str) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     uri_schema = pa.schema([("uri", pa.string())])
     try:
         return pq.read_table(io.BytesIO(context.objects.read(uri)), columns=["uri"]).cast(uri_schema)

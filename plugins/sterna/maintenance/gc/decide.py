@@ -24,6 +24,7 @@ from sterna.config.registry.folders import (
 from sterna.config.registry.replica_paths import folder_location, split_replica_path
 from sterna.config.registry.run_names import is_intermediate
 from sterna.errors import TableError
+from sterna.libraries import pa, pc
 from sterna.maintenance.deletion.collect import Listing
 from sterna.maintenance.deletion.file_lists import (
     Files,
@@ -211,9 +212,6 @@ def select_garbage(unreachable: Files, rules: Rules) -> Files:
     that may have been copied for it. Intermediate objects of a run need no earlier pass: only a live run reads them,
     and it can read the source instead.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     in_transit_since = pa.scalar(rules.in_transit_since or rules.now, pa.timestamp("us", "UTC"))
     waiting, deletable = Files(), Files()
     for part in unreachable.parts():

@@ -12,6 +12,7 @@ from itertools import chain, filterfalse
 from sterna.config.registry.folders import state_root
 from sterna.config.verbatim_copies import copies_of_localized
 from sterna.errors import Busy, CatalogConflict, SternaError
+from sterna.libraries import pa, pc
 from sterna.maintenance.deletion.delete import DeletionTally, Garbage
 from sterna.maintenance.deletion.file_lists import Files, table_amount
 from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount
@@ -127,9 +128,6 @@ class ReplicaScope:
         A marker says that verbatim copies are here, so it goes before them. Evidence is deleted last: its age shows
         whether clean-ups complete.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         refused = listing.refused.parts() if self.options.evict else ()
         markers, table_files, evidence = Files(), Files(), Files()
         for part in chain(select_garbage(listing.unreachable, self._rules).parts(), refused):
@@ -165,9 +163,6 @@ class ReplicaScope:
     def complete_report(self, report: GcReport, tally: DeletionTally) -> GcReport:
         """Return the report with the newest head, and without the evidence and the verbatim copies that were
         deleted."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         evidence = verbatim = ZERO_AMOUNT
         for part in tally.deleted.parts():
             is_evidence = [self._rules.classify(uri) == EVIDENCE for uri in part.column("uri").to_pylist()]

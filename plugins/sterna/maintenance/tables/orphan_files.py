@@ -21,6 +21,7 @@ from sterna.errors import (
     UpkeepBlocked,
     UsageError,
 )
+from sterna.libraries import pa, pc
 from sterna.maintenance.deletion.collect import Listing, collect
 from sterna.maintenance.deletion.delete import DeletionTally, Garbage
 from sterna.maintenance.deletion.file_lists import (
@@ -170,9 +171,6 @@ class MainScope:
 
     def select_garbage(self, listing: Listing) -> tuple[Files, ...]:
         """Return the files that are old enough, and that every pass since one that is found unreachable, by store."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         limit = self.inputs.now - timedelta(seconds=self.settings.grace)
         self.passes = read_passes(self.context, self.folder, limit)
         old = Files(modified_until(part, limit) for part in listing.unreachable.parts())

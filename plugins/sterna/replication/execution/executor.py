@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sterna.config.registry.model import Region
+from sterna.libraries import pa
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import LOCALIZE_ORDER
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Measured on two cores (bench/README.md, "place"): this process is done with 64 manifests in a sixth of the time that a
 # warm Spark takes. Not higher, since a stage's process has one core's worth of Python, and manifests take some tens of

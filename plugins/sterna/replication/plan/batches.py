@@ -5,16 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sterna.codec import INTEGER, TEXT, Field, Record
 from sterna.config.mapping import Mapping
+from sterna.libraries import np, pa, pc
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.file_list import copied_by_table, ordered_chunks, with_batch_numbers
 from sterna.replication.replica.model import CopyBatch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Each has a list of its own beside the plan, and a line in it: 50 million files at 5,000 a batch.
 MAX_BATCHES = 10_000
@@ -39,10 +37,6 @@ def cut_batches(
     Returns:
         The number of each row's batch (int32), and the batches.
     """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not files.num_rows:
         return pa.array([], pa.int32()), ()
     order = pc.sort_indices(files, [("target", "ascending"), ("table", "ascending")])
@@ -81,9 +75,6 @@ def order_smallest_first(
     Returns:
         The new numbers, and the batches in their order.
     """
-    import numpy as np
-    import pyarrow as pa
-
     sizes = {name: size for name, (_, size) in copied_by_table(with_batch_numbers(files, numbers)).items()}
     rows = pa.table({"batch": numbers, "table": files.column("table")}).group_by(["batch", "table"]).aggregate([])
     least: dict[int, int] = {}
@@ -182,8 +173,6 @@ class _SortedTexts:
 
     def first_occurrences(self) -> Any:
         """Return, as a numpy array, which of them differ from the one before."""
-        import numpy as np
-
         return np.concatenate([first for _, _, first in ordered_chunks(self.texts, self.order)])
 
 
@@ -221,8 +210,6 @@ def _assign_batches(sizes: Any, is_first: Any, count: int) -> Any:
     """Return, for files in their order, the range that each belongs to: at most `count`, of about equal cost, without
     gaps.
     """
-    import numpy as np
-
     costs = np.where(is_first, sizes.astype(np.float64) + FILE_COST_BYTES, 0.0)
     middles = np.cumsum(costs) - costs / 2
     assigned = np.minimum((middles / costs.sum() * count).astype(np.int64), count - 1)

@@ -12,6 +12,7 @@ from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.catalog.tables import content_snapshot_id
 from sterna.config.mapping import extra_snapshot_id
 from sterna.errors import BrokenMetadata, SourceGone
+from sterna.libraries import pa
 from sterna.replication.plan.admission import CompletedTable
 from sterna.replication.plan.branch_diff import Changes, shown_metadata_uri
 from sterna.replication.plan.metadata_reader import read_metadata, read_replica_metadata, read_view_uuid
@@ -23,8 +24,6 @@ from sterna.replication.replica.model import Action
 from sterna.replication.replica.region import RegionContext
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sterna.iceberg.metadata.table import TableMetadata
 
 

@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from os.path import commonprefix
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna.config.mapping import Mapping
 from sterna.config.registry.model import is_inside
 from sterna.errors import SternaError, UnsafeUri
+from sterna.libraries import np, pa, pc
 from sterna.replication.execution.copy import CopyFile
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.plan.batches import MAX_BATCHES, cut_batches, order_smallest_first
@@ -20,9 +21,6 @@ from sterna.replication.replica.file_list import CONTENT, LOCALIZE_ORDER, PROVEN
 from sterna.replication.replica.model import CopyBatch
 from sterna.replication.replica.region import RegionContext
 from sterna.storage.client import PAGE_SIZE
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ABSENT = -1
 
@@ -46,14 +44,10 @@ class CheckedFiles:
 
         Where there is none: `if_absent`.
         """
-        import pyarrow.compute as pc
-
         return pc.fill_null(pc.not_equal(self.sizes, self.content.column("size")), if_absent).combine_chunks()
 
     def copy_mask(self) -> pa.Array:
         """Return, for each file, whether it is to be copied."""
-        import pyarrow.compute as pc
-
         content, mask = self.content, self.mismatch_mask(if_absent=True)
         if self.target_count == content.num_rows:
             return mask
@@ -77,9 +71,6 @@ class CheckedFiles:
         Returns:
             All rows with their batches, `PROVEN` where they are here, and the batches.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         copy_mask = self.copy_mask()
         remaining = self.content if pc.all(copy_mask).as_py() else self.content.filter(copy_mask)
         numbers, batches = cut_batches(remaining, mapping, options, max_batches)
@@ -90,9 +81,6 @@ class CheckedFiles:
 
     def exclude_tables(self, tables: Iterable[str]) -> CheckedFiles:
         """Return the files of all other tables."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         is_excluded = pc.is_in(self.content.column("table"), pa.array(sorted(tables), pa.string())).combine_chunks()
         mask = pc.invert(is_excluded)
         content = self.content.filter(mask)
@@ -105,10 +93,6 @@ def check_targets(context: RegionContext, files: pa.Table) -> CheckedFiles:
     Raises:
         StoreUnreachable, StoreDenied: the region's store doesn't answer.
     """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     content = listing.filter_roles(files, CONTENT)
     sizes = np.full(content.num_rows, _ABSENT, np.int64)
     targets = 0
@@ -123,10 +107,6 @@ def check_targets(context: RegionContext, files: pa.Table) -> CheckedFiles:
 
 def _target_sizes(context: RegionContext, names: pa.StringArray) -> Any:
     """Return the size of the object at each target, in their order, as a numpy array."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     folder_sizes = (
         _list_common_folder(context, names[0].as_py(), names[-1].as_py()) if len(names) >= PAGE_SIZE else None
     )

@@ -18,6 +18,7 @@ from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import is_inside
 from sterna.config.verbatim_copies import verbatim_uri
 from sterna.errors import SizeDiffers, SourceGone, SternaError, TableError, Unsupported, redact_uri
+from sterna.libraries import pa, pc
 from sterna.replication.execution.source_sizes import LISTING_MIN_FILES
 from sterna.replication.plan.metadata_reader import parse_avro, read_files
 from sterna.replication.replica import file_list as listing
@@ -28,8 +29,6 @@ from sterna.replication.replica.region import RegionContext
 from sterna.storage.read_cache import cache_uri
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sterna.storage.objects import Objects
 
 DELETED = 2
@@ -117,8 +116,6 @@ class _Shard:
         return self._rows(scanned.entries)
 
     def _rows(self, entries: pa.Table) -> list[pa.Table]:
-        import pyarrow.compute as pc
-
         live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
         deletes = pc.equal(live.column("content"), _POSITION_DELETES)
         localized = [
@@ -217,9 +214,6 @@ def content_rows(context: RegionContext, table: str, files: pa.Table, local: dic
         files: columns file_path, file_size and, where it is known, target.
         local: takes the others, which stay where they are, with their sizes.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     has_targets = "target" in files.column_names
     parts = []
     for batch in files.to_batches():
@@ -273,8 +267,6 @@ def require_outside_replicas(context: RegionContext, metadata: str, files: pa.Ta
     Raises:
         Unsupported: it does.
     """
-    import pyarrow.compute as pc
-
     roots = [
         f"{region.replica_root}/" for region in context.registry.regions if not is_inside(metadata, region.replica_root)
     ]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sterna.config.registry.model import is_inside
 from sterna.config.registry.run_names import COPY_LIST_PREFIX, PARTS_PREFIX
 from sterna.errors import EngineError, SternaError, StoreDenied, StoreUnreachable
+from sterna.libraries import pa, pc, pq
 from sterna.replication.execution.work_items import run_as_json, worker_objects
 from sterna.replication.plan.batches import origin_spans
 from sterna.replication.plan.inventory import check_targets
@@ -30,8 +31,6 @@ from sterna.storage.ranges import ObjectReader
 from sterna.storage.spill.temporary import SpillFile, temp_folder
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sterna.storage.objects import Objects
 
 
@@ -105,8 +104,6 @@ class RunPartStore:
         Raises:
             EngineError: the part is gone or damaged.
         """
-        import pyarrow as pa
-
         uri, read_errors = f"{self.context.run}/{part.name}", list[SternaError]()
         try:
             return _read_range(
@@ -144,8 +141,6 @@ class DiskPartStore:
         Raises:
             EngineError: the part is damaged.
         """
-        import pyarrow as pa
-
         assert self._file is not None
         try:
             return _read_range(pa.BufferReader(self._file.map_buffer(int(part.name), part.size)), low, high)
@@ -161,8 +156,6 @@ def part_error(file: str, reason: str) -> EngineError:
 
 
 def _read_range(source: Any, low: str, high: str) -> pa.Table:
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(source, page_checksum_verification=True) as file:
         groups = [number for number in range(file.num_row_groups) if _group_overlaps(file, number, low, high)]
         return _filter_range(file.read_row_groups(groups), low, high)
@@ -177,8 +170,6 @@ def _group_overlaps(file: Any, number: int, low: str, high: str) -> bool:
 
 
 def _filter_range(rows: pa.Table, low: str, high: str) -> pa.Table:
-    import pyarrow.compute as pc
-
     targets = rows.column("target")
     mask = pc.greater(targets, low)
     if high:
@@ -214,8 +205,6 @@ def _open_region(objects: Objects, run: str) -> RegionContext:
 
 
 def _list_manifests(context: RegionContext, store: PartStore, item: dict[str, Any]) -> dict[str, Any]:
-    import pyarrow.compute as pc
-
     rows = list_shard(
         context, item["table"], item["uri"], item["target"], dict(item["manifests"]), localizes=item["localizes"]
     )
@@ -242,8 +231,6 @@ def _write_part(store: PartStore, rows: pa.Table, cut_rows: int) -> dict[str, An
 
 
 def _check_range(context: RegionContext, store: PartStore, item: dict[str, Any]) -> dict[str, Any]:
-    import pyarrow.compute as pc
-
     parts = [store.read(Part(**part), item["low"], item["high"]) for part in item["parts"]]
     content = listing.distinct(listing.concat_files(parts))
     content = content.take(pc.sort_indices(content.column("target")))

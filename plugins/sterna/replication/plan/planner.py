@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sterna.config.mapping import validate_bindings
 from sterna.config.registry.model import digest
+from sterna.libraries import pa
 from sterna.replication.execution.source_sizes import Outages
 from sterna.replication.execution.spark_executor import Engine
 from sterna.replication.plan.admission import (
@@ -32,9 +33,6 @@ from sterna.replication.replica.ids import new_run_id
 from sterna.replication.replica.metadata_version import current_metadata_version
 from sterna.replication.replica.model import Action, CopyBatch, Plan
 from sterna.replication.replica.region import Progress, RegionContext
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def make_plan(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from sterna.config.registry.folders import PLANNING, state_folder
 from sterna.config.registry.model import is_inside
@@ -31,6 +31,7 @@ from sterna.errors import (
     TableError,
     Unsupported,
 )
+from sterna.libraries import pa
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.execution.source_sizes import Outages
 from sterna.replication.plan.admission import defer_to_bulk
@@ -43,9 +44,6 @@ from sterna.replication.replica.head import Head
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.model import Action
 from sterna.replication.replica.region import RegionContext
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MAX_TABLE_CONCURRENCY = 8
 _NO_DAMAGE = (NotResident, Unsupported, OverLimit, PlanKilled)  # of a file of the replica's own

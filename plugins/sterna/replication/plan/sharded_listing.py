@@ -19,9 +19,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna.errors import CredentialError, EngineError, SternaError
+from sterna.libraries import pa
 from sterna.replication.execution.copy import CopyFile
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.execution.spark_executor import Engine
@@ -46,10 +47,6 @@ from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import POSITION_DELETE
 from sterna.replication.replica.model import CopyBatch
 from sterna.replication.replica.region import Progress, RegionContext
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _MAX_ENGINE_FAILURES = 2  # of the engine, with other tables each: then it is the engine itself
 _PROGRESS_ITEMS = 10  # items between two lines of progress

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sterna.config.registry.model import is_inside
 from sterna.errors import Damaged, SternaError, TableError
+from sterna.libraries import pa, pc
 from sterna.replication.execution.copy import original_mismatch
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.execution.source_sizes import Outages, source_sizes
@@ -87,9 +88,6 @@ def _reached_content(context: RegionContext, replica_metadata: TableMetadata, ta
         replica_metadata: the replica's metadata.
         targets: URIs below the replica root.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     from sterna.iceberg.manifests.manifest import read_entries
 
     reached = targets & {statistics_file.path for statistics_file in replica_metadata.statistics}

@@ -11,6 +11,7 @@ from sterna.config.mapping import Mapping
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.errors import SourceGone, TableError, printable
 from sterna.iceberg.files import LocalizedFile
+from sterna.libraries import pa
 from sterna.replication.plan.manifests import content_rows, require_outside_replicas
 from sterna.replication.plan.metadata_reader import read_lists
 from sterna.replication.replica import file_list as listing
@@ -29,8 +30,6 @@ from sterna.replication.replica.metadata_version import target_metadata_version
 from sterna.replication.replica.region import RegionContext
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sterna.iceberg.manifests.manifest_list import ManifestFile
     from sterna.iceberg.metadata.table import Snapshot, TableMetadata
 
@@ -273,8 +272,6 @@ def _new_statistics(
     context: RegionContext, table: str, metadata: TableMetadata, replica_metadata: TableMetadata | None
 ) -> pa.Table:
     """Return path and size of the statistics files that the replica's head doesn't have, and that are there."""
-    import pyarrow as pa
-
     existing = (
         {(statistics_file.path, statistics_file.length) for statistics_file in replica_metadata.statistics}
         if replica_metadata

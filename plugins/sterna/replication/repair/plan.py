@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sterna.catalog.model import ICEBERG_VIEW, Content, key_name
 from sterna.config.mapping import extra_snapshot_id
 from sterna.errors import TableError
 from sterna.iceberg.metadata.model import TableMetadata
+from sterna.libraries import pa
 from sterna.replication.plan.manifests import list_shard
 from sterna.replication.plan.metadata_reader import read_metadata
 from sterna.replication.plan.table_files import list_table_files, list_view_files
@@ -23,9 +24,6 @@ from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.findings import Finding, VerificationReport
 from sterna.replication.verify.locations import Places
 from sterna.replication.verify.source_versions import find_origins, is_derived_from, source_metadata_uri
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)

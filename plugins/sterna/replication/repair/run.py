@@ -16,6 +16,7 @@ from typing import Final
 
 from sterna.codec import FLAG, INTEGER, TEXT, Field, Record, UnknownFields, enum_of, tuple_of
 from sterna.config.registry import run_names
+from sterna.libraries import pa, pc
 from sterna.replication.execution.copy import CopyFile, copy_batch
 from sterna.replication.execution.spark_executor import Engine, spark_engine
 from sterna.replication.plan.batches import cut_batches
@@ -167,9 +168,6 @@ def _apply_repairs(
 
 
 def _copy(context: RegionContext, diagnosis: Diagnosis, targets: set[str], progress: Progress) -> dict[str, str]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     wanted = diagnosis.files.filter(pc.is_in(diagnosis.files.column("target"), pa.array(sorted(targets), pa.string())))
     numbers, batches = cut_batches(wanted, context.mapping, SyncOptions())
     failed: dict[str, str] = {}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sterna.libraries import np, pa, pc
 
 # The parts a file plays in a table; those from POSITION_DELETE on are path-bearing, in the order in which they are
 # localized.
@@ -34,16 +33,12 @@ def schema() -> pa.Schema:
 
     The size is in bytes; -1: unknown. The batch is a `CopyBatch`'s number, `TO_LOCALIZE` or `PROVEN`.
     """
-    import pyarrow as pa
-
     texts = [(name, pa.string()) for name in ("table", "role", "source", "target")]
     return pa.schema([*texts, ("size", pa.int64()), ("batch", pa.int32())])
 
 
 def rows(table: str, role: str, files: Iterable[tuple[str, str, int]], batch: int = TO_LOCALIZE) -> pa.Table:
     """Return rows of one table and role from (source, target, size)."""
-    import pyarrow as pa
-
     file_list = list(files)
     sources, targets = (pa.array([file[column] for file in file_list], pa.string()) for column in (0, 1))
     return columns(table, role, sources, targets, pa.array([file[2] for file in file_list], pa.int64()), batch)
@@ -51,8 +46,6 @@ def rows(table: str, role: str, files: Iterable[tuple[str, str, int]], batch: in
 
 def columns(table: str, role: str, sources: pa.Array, targets: pa.Array, sizes: pa.Array, batch: int) -> pa.Table:
     """Return rows of one table and role from their columns."""
-    import pyarrow as pa
-
     count = len(sources)
     names = pa.array([table] * count, pa.string())  # in chunks of 2 GiB, which `repeat` would overflow with a long name
     kind, number = pa.repeat(pa.scalar(role), count), pa.repeat(pa.scalar(batch, pa.int32()), count)
@@ -61,17 +54,11 @@ def columns(table: str, role: str, sources: pa.Array, targets: pa.Array, sizes: 
 
 def concat_files(parts: Sequence[pa.Table]) -> pa.Table:
     """Return all rows."""
-    import pyarrow as pa
-
     return pa.concat_tables(parts) if parts else schema().empty_table()
 
 
 def distinct(files: pa.Table) -> pa.Table:
     """Return the rows of one table, each source of a role once."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     # Hashes, for a set of a million names takes as much again as the names themselves.
     hashes = [
         np.fromiter(map(hash, rows.column("source").to_pylist()), np.int64, rows.num_rows)
@@ -86,9 +73,6 @@ def distinct(files: pa.Table) -> pa.Table:
 
 def filter_roles(files: pa.Table, *roles: str) -> pa.Table:
     """Return the rows of these roles; a contiguous range of rows of one role, as plans write them, isn't copied."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     role_array = pa.array(roles, pa.string())
     batches = []
     for rows in files.to_batches():
@@ -104,17 +88,12 @@ def files_to_localize(files: pa.Table, *roles: str) -> pa.Table:
     """Return the rows of these roles, by default of all that are localized, whose localized copies are not there
     yet.
     """
-    import pyarrow.compute as pc
-
     candidates = filter_roles(files, *(roles or LOCALIZE_ORDER))
     return candidates.filter(pc.not_equal(candidates.column("batch"), PROVEN))
 
 
 def split_by_batch(files: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """Yield the number and the rows of each batch to be copied."""
-    import numpy as np
-    import pyarrow as pa
-
     chunks = files.to_batches()
     starts = np.cumsum([0, *(len(chunk) for chunk in chunks)])
     numbers = files.column("batch").to_numpy()
@@ -143,9 +122,6 @@ def with_batch_numbers(files: pa.Table, numbers: pa.Array) -> pa.Table:
 
 def copied_by_table(files: pa.Table) -> dict[str, tuple[int, int]]:
     """Return, by table, how many files are to be copied, and their bytes; what several tables need counts for each."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     copied = files.select(["table", "size", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
     # In halves: a few files with huge claimed sizes exceed 64 bits.
     low, high = pc.bit_wise_and(copied.column("size"), 0xFFFFFFFF), pc.shift_right(copied.column("size"), 32)
@@ -156,8 +132,6 @@ def copied_by_table(files: pa.Table) -> dict[str, tuple[int, int]]:
 
 def batches_by_table(files: pa.Table) -> dict[str, list[int]]:
     """Return, by table, the numbers of the batches that have files for it."""
-    import pyarrow.compute as pc
-
     copied = files.select(["table", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
     pairs = copied.group_by(["table", "batch"]).aggregate([]).group_by("table").aggregate([("batch", "list")])
     return {row["table"]: row["batch_list"] for row in pairs.to_pylist()}
@@ -169,10 +143,6 @@ def ordered_chunks(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[An
 
     They are taken chunk by chunk: taken from all chunks at once, pyarrow would first put all of them into one.
     """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     starts = np.cumsum([0, *(len(chunk) for chunk in texts.chunks)])
     last = pa.array([None], pa.string())
     for start in range(0, len(order), CHUNK_ROWS):
@@ -205,14 +175,9 @@ def filter_tables(files: pa.Table, tables: Iterable[str]) -> pa.Table:
 
 def exclude_tables(files: pa.Table, tables: Iterable[str]) -> pa.Table:
     """Return the rows of all other tables."""
-    import pyarrow.compute as pc
-
     return files.filter(pc.invert(_table_mask(files, tables)))
 
 
 def _table_mask(files: pa.Table, tables: Iterable[str]) -> pa.ChunkedArray:
     """Return, for each row, whether it is of one of some tables."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.is_in(files.column("table"), pa.array(list(tables), pa.string()))

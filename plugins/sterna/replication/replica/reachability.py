@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE
 from sterna.config.limits import Limits
 from sterna.config.registry.model import prefix_spellings
 from sterna.errors import EngineError, ObjectMissing, ReplicaBroken, SternaError, StoreDenied, StoreUnreachable
+from sterna.libraries import np, pa, pc
 from sterna.replication.replica.region import RegionContext
 from sterna.storage.spill.integer_set import Int64Set
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MAX_CONCURRENT_READS = 8  # files read at once; about as many more wait in memory
 _DELETED = 2  # manifest entry status
@@ -84,15 +81,10 @@ class ReachedFiles:
         Raises:
             EngineError: local disk is full.
         """
-        import numpy as np
-
         self._hashes.add(np.fromiter(map(hash, uris), np.int64))
 
     def contains(self, uris: Sequence[str]) -> pa.BooleanArray:
         """Return for each URI whether it is in the set."""
-        import numpy as np
-        import pyarrow as pa
-
         return pa.array(self._hashes.contains(np.fromiter(map(hash, uris), np.int64, len(uris))))
 
 
@@ -217,8 +209,6 @@ def _read_live_files(data: bytes, uri: str, limits: Limits) -> list[str]:
 
     Of deleted ones a reader opens nothing, unless another snapshot has them live.
     """
-    import pyarrow.compute as pc
-
     from sterna.iceberg.manifests.manifest import read_entries
 
     entries = read_entries(data, uri, limits)

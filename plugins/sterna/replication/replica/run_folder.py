@@ -11,20 +11,17 @@ import gzip
 import hashlib
 import io
 import zlib
-from typing import TYPE_CHECKING
 
 from sterna.codec import MalformedRecord
 from sterna.config.registry import run_names
 from sterna.config.registry.folders import RUNS, state_folder
 from sterna.config.registry.run_names import COPY_LIST_PREFIX, copy_list_name, is_intermediate, part_name
 from sterna.errors import CredentialError, ObjectMissing, StoreError, UsageError
+from sterna.libraries import pa, pq
 from sterna.replication.replica.codecs import PLAN, REPORT
 from sterna.replication.replica.file_list import LOCALIZE_ORDER, filter_roles, schema, split_by_batch
 from sterna.replication.replica.model import Plan, Report
 from sterna.replication.replica.region import RegionContext
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MAX_DELETED_FILES = 5_000
 _ROW_GROUP_ROWS = 4_096  # that one request reads
@@ -99,8 +96,6 @@ def load_files(context: RegionContext, run: str, *, batch: int | None = None, li
     Raises:
         UsageError: there is no such run, or its list is damaged.
     """
-    import pyarrow.parquet as pq
-
     name = list_name or (run_names.TO_LOCALIZE if batch is None else copy_list_name(batch))
     uri = f"{run}/{name}"
     data = _read(context, uri)
@@ -120,8 +115,6 @@ def write_part(context: RegionContext, kind: str, rows: pa.Table) -> tuple[str, 
 
 def encode_part(kind: str, rows: pa.Table) -> tuple[str, bytes]:
     """Return some rows as a part of a list: a name with a digest of their content, and the bytes."""
-    import pyarrow.parquet as pq
-
     sink = io.BytesIO()
     encodings = {"source": "DELTA_BYTE_ARRAY", "target": "DELTA_BYTE_ARRAY"}  # sorted, neighbours differ at their ends
     pq.write_table(
@@ -142,8 +135,6 @@ def _part_file_name(kind: str, data: bytes) -> str:
 
 
 def _write_files(context: RegionContext, uri: str, files: pa.Table) -> None:
-    import pyarrow.parquet as pq
-
     sink = io.BytesIO()
     pq.write_table(files, sink, compression="zstd")
     context.objects.write_new(uri, sink.getvalue())

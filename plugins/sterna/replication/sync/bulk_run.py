@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE
 from sterna.errors import Busy, NotLocalized, SternaError, TableError, UsageError
+from sterna.libraries import pa
 from sterna.replication.execution.spark_executor import Engine, engine_or_spark
 from sterna.replication.plan.dependencies import publication_groups
 from sterna.replication.plan.metadata_reader import read_metadata
@@ -36,9 +36,6 @@ from sterna.replication.sync.copy_progress import RunProgress
 from sterna.replication.sync.localize import localize_files
 from sterna.replication.sync.preflight import localization_failures
 from sterna.replication.sync.verbatim import copy_verbatim
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def require_no_bulk_run(context: RegionContext) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sterna.catalog.model import ICEBERG_VIEW
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ObjectMissing, SternaError, TableError
+from sterna.libraries import pa
 from sterna.replication.execution.executor import Placement, plan_placements
 from sterna.replication.plan.inventory import copied_by_table
 from sterna.replication.plan.metadata_reader import require_resident
@@ -18,9 +19,6 @@ from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.model import Plan
 from sterna.replication.replica.region import RegionContext
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ReferenceNotFound, Remedy, SternaError
+from sterna.libraries import pa
 from sterna.replication.execution.executor import plan_placements
 from sterna.replication.execution.spark_executor import Engine, engine_or_spark
 from sterna.replication.plan.options import SyncOptions
@@ -28,9 +29,6 @@ from sterna.replication.sync import stages
 from sterna.replication.sync.run import execute_plan
 from sterna.runtime.failures import Failures, unexpected_error
 from sterna.runtime.retry_delay import RetryDelay
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 _NAME = "follow"

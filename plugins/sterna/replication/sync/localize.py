@@ -20,6 +20,7 @@ from sterna.config.mapping import Mapping, extra_snapshot_id
 from sterna.config.registry.run_names import children_name
 from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone
 from sterna.iceberg.files import LocalizedFile
+from sterna.libraries import pa
 from sterna.replication.execution.executor import choose_placement
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.execution.orc_sandbox import localize_orc_in_subprocess, stop_jobs
@@ -46,8 +47,6 @@ from sterna.replication.replica.region import Progress, RegionContext
 from sterna.storage.read_cache import read_cached
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sterna.storage.objects import Objects
 
 # Which roles' files a file names.

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna.errors import NotLocalized, ObjectMissing, SternaError, TableError, printable
+from sterna.libraries import pa
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import (
     DELETE_MANIFEST,
@@ -23,9 +24,6 @@ from sterna.replication.replica.file_list import (
 )
 from sterna.replication.replica.model import TableFailure
 from sterna.replication.replica.region import RegionContext
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MAX_CONCURRENCY = 8  # files read at once; about as many more wait in memory
 _DELETED, _POSITION_DELETES = 2, 1  # manifest entry status, content of a data_file

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from sterna.codec import MalformedRecord
 from sterna.config.registry import run_names
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import Busy, SternaError, UsageError
+from sterna.libraries import pa
 from sterna.replication.execution.copy import DEFAULT_DEADLINE_SECONDS, CopyFile, CopyProgress, copy_batch
 from sterna.replication.execution.fault_attribution import raise_if_unpublishable
 from sterna.replication.execution.source_sizes import Unavailable
@@ -40,9 +41,6 @@ from sterna.replication.sync.preflight import localization_failures
 from sterna.replication.sync.publish import is_up_to_date, publish_plan, resolve_plan
 from sterna.replication.sync.restore_branch import restore_branch
 from sterna.replication.sync.verbatim import complete_verbatim, copy_verbatim
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 T = TypeVar("T")
 # Seconds that a sync waits for a clean-up, which deletes for half a minute at a time: enough to see that one is dead.

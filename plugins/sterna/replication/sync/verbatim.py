@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE
 from sterna.config.mapping import extra_snapshot_id
 from sterna.config.verbatim_copies import marker_uri, verbatim_uri
 from sterna.errors import SizeDiffers, SourceGone, SternaError, TableError
 from sterna.iceberg.manifests.fields import POSITION_DELETES
+from sterna.libraries import pa, pc
 from sterna.replication.plan.manifests import DELETED
 from sterna.replication.plan.metadata_reader import parse_avro, read_files, read_lists, read_metadata
 from sterna.replication.replica import file_list as listing
@@ -37,9 +37,6 @@ from sterna.replication.replica.model import Action, Plan
 from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.replica.verbatim_tables import CopiedTable, complete_targets, read_copied_tables
 from sterna.storage.read_cache import read_cached
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MAX_CONCURRENCY = 8
 MAX_FILES_AT_ONCE = 5_000
@@ -297,8 +294,6 @@ class _CopyReader:
         Args:
             lengths: by URI, each manifest's length by its list.
         """
-        import pyarrow.compute as pc
-
         from sterna.iceberg.manifests.manifest import read_entries
 
         places = dict(zip(self._places(lengths), lengths.values(), strict=True))

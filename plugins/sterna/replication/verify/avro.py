@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fastavro.schema import SchemaParseException
 
@@ -13,9 +13,7 @@ from sterna.iceberg.avro.container import Container, Group, open_container
 from sterna.iceberg.avro.locate import locate
 from sterna.iceberg.avro.program import Capture, NotWalkable, Program, ProjectedField, compile_schema
 from sterna.iceberg.avro.records import field_names, read_records
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sterna.libraries import pa
 
 PATH_COLUMN: Final = 2147483546
 """The reserved field id of `file_path` in position delete files, and so the key of its bounds."""
@@ -111,8 +109,6 @@ def _required(container: Container, table: pa.Table, *names: str) -> pa.Table:
 def _read_columns(
     container: Container, top: tuple[ProjectedField, ...], nested: tuple[ProjectedField, ...]
 ) -> pa.Table:
-    import pyarrow as pa
-
     schema = pa.schema([(projected.names[0], _arrow_type(projected)) for projected in (*top, *nested)])
     try:
         projection: dict[int | None, tuple[ProjectedField, ...]] = {None: top} | (
@@ -130,16 +126,12 @@ def _read_columns(
 
 
 def _arrow_type(projected: ProjectedField) -> pa.DataType:
-    import pyarrow as pa
-
     return {Capture.LONG: pa.int64(), Capture.BYTES: pa.string(), Capture.SPAN: pa.binary()}[projected.capture]
 
 
 def _read_batch(
     container: Container, group: Group, program: Program, projection: Sequence[ProjectedField], schema: pa.Schema
 ) -> pa.RecordBatch:
-    import pyarrow as pa
-
     located = locate(program, group, container)
     arrays: dict[str, pa.Array] = {}
     for projected in projection:
@@ -161,7 +153,6 @@ def _read_batch(
 def _path_bounds(container: Container, data: bytes, kind: Any, start: Any, end: Any, is_delete: Any) -> pa.Array:
     """Return the bound of `file_path` in each position delete's bounds; other entries are not read."""
     import fastavro
-    import pyarrow as pa
 
     path_bounds: list[bytes | None] = [None] * len(start)
     # A null takes one byte, the number of its branch; deletion vectors have nothing else.
@@ -207,8 +198,6 @@ def _read_records(
     container: Container, top: tuple[ProjectedField, ...], nested: tuple[ProjectedField, ...], schema: pa.Schema
 ) -> pa.Table:
     """Read complete records, for schemas in which a wanted field has a shape that the walk doesn't support."""
-    import pyarrow as pa
-
     file_name, inner = (
         data_file_fields(container, {projected.id: projected.names[0] for projected in nested}) if nested else ("", {})
     )

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata
 from sterna.iceberg.avro.container import open_container
+from sterna.libraries import orc, pa, pc, pq
 from sterna.replication.verify.compare_json import differences
 from sterna.replication.verify.locations import Places
 from sterna.replication.verify.puffin import DELETION_VECTOR, PUFFIN, REFERENCED, read_puffin
 from sterna.replication.verify.rows import distinct_paths, read_rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def delete_differences(
@@ -68,9 +66,6 @@ def _row_differences(replica: pa.Table, source: pa.Table) -> Iterator[str]:
 
 
 def _with_origins(table: pa.Table, places: Places) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     paths = distinct_paths(table)
     origins = pa.array([places.origin(path) or path for path in paths.to_pylist()], pa.string())
     column = table.column("file_path").cast(pa.string())
@@ -82,8 +77,6 @@ def _with_origins(table: pa.Table, places: Places) -> pa.Table:
 
 
 def _sorted(table: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
     plain = table.set_column(
         table.schema.get_field_index("file_path"), "file_path", table.column("file_path").cast(pa.string())
     )
@@ -92,10 +85,6 @@ def _sorted(table: pa.Table) -> pa.Table:
 
 def _read_description(data: bytes, uri: str, file_format: str, limits: Limits) -> dict[str, Any]:
     """Return a file's metadata beside its rows."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from pyarrow import orc
-
     if file_format == "AVRO":
         return {"header": open_container(data, uri, limits).metadata}
     try:

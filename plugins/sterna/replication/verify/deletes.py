@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna.errors import TableError
+from sterna.libraries import pa
 from sterna.replication.verify.findings import DISAGREES, STRAY, UNREADABLE, UNSORTED, Findings
 from sterna.replication.verify.locations import Places
 from sterna.replication.verify.puffin import PUFFIN, REFERENCED, read_puffin
 from sterna.replication.verify.rows import distinct_paths, is_unsorted, read_rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Entry = dict[str, Any]
 """A live entry of a delete file, as `avro.read_manifest` names its columns."""

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from sterna.config.mapping import Mapping
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import Region, is_inside, prefix_spellings
 from sterna.errors import TableError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sterna.libraries import pa, pc
 
 # What only `Mapping.locate` can judge: control characters, queries, empty path parts, and "." or ".." as a path part,
 # spelled out or not.
@@ -60,8 +57,6 @@ class Places:
 
     def select_foreign(self, uris: pa.Array | pa.ChunkedArray) -> list[str]:
         """Return the distinct ones among many URIs that are not in this region; nulls are passed over."""
-        import pyarrow.compute as pc
-
         # Only copies are below the replica root, so nearly all of a replica's URIs are judged by this one
         # prefix.
         is_unusual = pc.match_substring_regex(uris, _UNUSUAL)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sterna.libraries import pa, pc
 from sterna.replication.verify.findings import DISAGREES, SIZE, Findings
 from sterna.replication.verify.locations import Places
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 EXISTING, ADDED, DELETED = 0, 1, 2
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
@@ -136,8 +134,6 @@ def foreign_bounds(entries: pa.Table, places: Places) -> list[str]:
     A bound may be truncated (then it is no complete URI, and the two differ): such a one counts when it is in a foreign
     location.
     """
-    import pyarrow.compute as pc
-
     has_bound = pc.or_(entries.column("lower_bounds").is_valid(), entries.column("upper_bounds").is_valid())
     rows = entries.filter(has_bound)
     pairs = set(zip(rows.column("lower_bounds").to_pylist(), rows.column("upper_bounds").to_pylist(), strict=True))
@@ -151,8 +147,6 @@ def foreign_bounds(entries: pa.Table, places: Places) -> list[str]:
 
 
 def _manifest_errors(header: dict[str, bytes], entries: pa.Table) -> Iterator[str]:
-    import pyarrow.compute as pc
-
     contents = set(pc.unique(entries.column("content").fill_null(DATA)).to_pylist())
     if header.get("content") == b"data" and contents - {DATA}:
         yield "a data manifest that lists delete files"
@@ -164,8 +158,6 @@ def _manifest_errors(header: dict[str, bytes], entries: pa.Table) -> Iterator[st
 
 
 def _count_status(entries: pa.Table, status: int) -> tuple[int, int]:
-    import pyarrow.compute as pc
-
     rows = entries.filter(pc.equal(entries.column("status"), status))
     return rows.num_rows, pc.sum(rows.column("record_count")).as_py() or 0
 
@@ -187,8 +179,6 @@ def _header_errors(row: ListedManifest, header: dict[str, bytes]) -> Iterator[st
 
 
 def _sequence_number_errors(row: ListedManifest, entries: pa.Table) -> Iterator[str]:
-    import pyarrow.compute as pc
-
     added = entries.filter(pc.equal(entries.column("status"), ADDED))
     other_snapshots = set(added.column("snapshot_id").drop_null().unique().to_pylist()) - {
         row.snapshot,

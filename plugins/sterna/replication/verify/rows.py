@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.avro.container import open_container
 from sterna.iceberg.avro.records import field_names, read_records
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sterna.libraries import np, orc, pa, pq
 
 # Field ids: Iceberg specification, "Position Delete Files".
 _IDS: Final = {2147483546: "file_path", 2147483545: "pos"}
@@ -36,8 +34,6 @@ def read_rows(
         OverLimit: it holds more than the limits allow.
         BrokenMetadata: the file does not parse.
     """
-    import pyarrow as pa
-
     readers = {"PARQUET": _read_parquet, "ORC": _read_orc, "AVRO": _read_avro}
     if file_format not in readers:
         raise Unsupported(f"position deletes in {file_format}", file=uri)
@@ -74,8 +70,6 @@ def is_unsorted(table: pa.Table) -> bool:
 
 
 def _is_unsorted_in(table: pa.Table, encoding: str) -> bool:
-    import numpy as np
-
     column = table.column("file_path").combine_chunks()
     column = column.chunk(0) if hasattr(column, "chunk") else column
     texts = [text.encode(encoding) for text in column.dictionary.to_pylist()]
@@ -91,9 +85,6 @@ def _check_row_limit(rows: int, uri: str, limits: Limits) -> None:
 
 
 def _read_parquet(data: bytes, uri: str, limits: Limits, all_columns: bool) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     schema = pq.ParquetFile(pa.BufferReader(data)).schema_arrow
     names = _column_names(schema)
     path = next((name for name, column in names.items() if column == "file_path"), "file_path")
@@ -103,9 +94,6 @@ def _read_parquet(data: bytes, uri: str, limits: Limits, all_columns: bool) -> p
 
 
 def _read_orc(data: bytes, uri: str, limits: Limits, all_columns: bool) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import orc
-
     file = orc.ORCFile(pa.BufferReader(data))
     _check_row_limit(file.nrows, uri, limits)
     names = _column_names(file.schema)
@@ -113,8 +101,6 @@ def _read_orc(data: bytes, uri: str, limits: Limits, all_columns: bool) -> pa.Ta
 
 
 def _read_avro(data: bytes, uri: str, limits: Limits, all_columns: bool) -> pa.Table:
-    import pyarrow as pa
-
     container = open_container(data, uri, limits, record_limit="delete_rows")
     names = field_names(container.schema, _IDS)
     paths: list[Any] = []

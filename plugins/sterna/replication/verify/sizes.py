@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from sterna.libraries import pa, pc
 from sterna.replication.verify.findings import MISSING, SIZE, Findings
 from sterna.storage.objects import Objects
 from sterna.storage.spill.sorted_rows import ExternalSorter
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass
@@ -27,8 +24,6 @@ class ExpectedFiles:
         Raises:
             EngineError: local disk is full.
         """
-        import pyarrow as pa
-
         number = pa.chunked_array([pa.repeat(pa.scalar(len(self._referrers), pa.int32()), len(uris))])
         self._referrers.append(referrer)
         # The names of very many files are more than the offsets of a plain string array can reach.
@@ -45,15 +40,10 @@ class ExpectedFiles:
 
     def uris(self) -> Iterator[str]:
         """Yield the URI of each file once, sorted."""
-        import pyarrow.compute as pc
-
         for files in self._rows.sorted():
             yield from pc.unique(files.column("uri")).to_pylist()
 
     def _check(self, objects: Objects, files: pa.Table, findings: Findings) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         distinct = files.group_by("uri").aggregate([("size", "min"), ("size", "max"), ("namer", "min")]).sort_by("uri")
         uris = distinct.column("uri").to_pylist()
         sizes = objects.sizes(uris)

@@ -10,18 +10,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sterna.catalog.model import Content
 from sterna.errors import CredentialError, StoreError
+from sterna.libraries import pa
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.findings import Findings
 from sterna.replication.verify.locations import Places
 from sterna.replication.verify.source_versions import source_metadata_uri
 from sterna.replication.verify.table import check_source
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _WORD: Final = re.compile(r"[^\s()]+")
 

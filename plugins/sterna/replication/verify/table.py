@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.errors import ObjectMissing, SternaError, TableError
+from sterna.libraries import pa, pc
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.avro import read_list, read_manifest
 from sterna.replication.verify.deletes import Entry, check_delete_file
@@ -35,9 +35,6 @@ from sterna.replication.verify.metadata import TableDocument, check_table, check
 from sterna.replication.verify.sizes import ExpectedFiles
 from sterna.replication.verify.source_versions import is_derived_from
 from sterna.storage.spill.sorted_rows import ExternalSorter
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MAX_CONCURRENT_READS = 32  # files that are read at once; about as many wait in memory
 _MAX_READ_BYTES = 256 << 20  # bytes that those may take
@@ -206,9 +203,6 @@ class _TableCheck:
             self.collect(uri, entries)
 
     def collect(self, uri: str, entries: pa.Table) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         is_deleted = pc.equal(entries.column("status"), DELETED)
         live, deleted = entries.filter(pc.invert(is_deleted)), entries.filter(is_deleted)
         foreign = {path for column in path_columns(live) for path in self.places.select_foreign(column)}
@@ -227,8 +221,6 @@ class _TableCheck:
             self.deletes.add(deletes.drop_columns(["status", "snapshot_id", "sequence_number", "content"]))
 
     def add_statistics(self, table: TableDocument) -> None:
-        import pyarrow as pa
-
         local = set(self.select_local((path for path, _ in table.statistics), self.reached.metadata))
         files = [(path, size) for path, size in table.statistics if path in local]
         paths = pa.chunked_array([[path for path, _ in files]], pa.string())
@@ -237,8 +229,6 @@ class _TableCheck:
 
     def check_delete_files(self, rows: pa.Table) -> None:
         """Read some files of position deletes and deletion vectors; the rows of each are side by side."""
-        import pyarrow.compute as pc
-
         runs = pc.run_end_encode(rows.column("file_path").combine_chunks())
         ends = runs.run_ends.to_pylist()
         spans = dict(zip(runs.values.to_pylist(), zip([0, *ends], ends, strict=False), strict=True))

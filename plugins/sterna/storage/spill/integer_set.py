@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from sterna.libraries import np
 from sterna.storage.spill.temporary import SpillFile
 
 
@@ -18,8 +19,6 @@ class Int64Set:
     """Numbers before they go to disk; sorting them takes three times that."""
 
     def __init__(self) -> None:
-        import numpy as np
-
         self._unsorted: list[Any] = []
         self._count = 0
         self._sorted: Any = np.empty(0, np.int64)
@@ -32,8 +31,6 @@ class Int64Set:
         Raises:
             EngineError: the folder for temporary files is full.
         """
-        import numpy as np
-
         distinct = np.unique(numbers)
         if len(distinct):
             self._unsorted.append(distinct)
@@ -43,8 +40,6 @@ class Int64Set:
 
     def contains(self, numbers: Any) -> Any:
         """Return, for each number of an array, whether it is in the set."""
-        import numpy as np
-
         self._sort()
         order = np.argsort(numbers)  # side by side in the set: few of its pages are read
         mask = np.empty(len(numbers), np.bool_)
@@ -52,8 +47,6 @@ class Int64Set:
         return mask
 
     def _sort(self) -> None:
-        import numpy as np
-
         if self._unsorted:
             self._sorted, self._unsorted = np.unique(np.concatenate([self._sorted, *self._unsorted])), []
             self._count = len(self._sorted)
@@ -71,8 +64,6 @@ class Int64Set:
 
 def _contained_in(numbers: Any, runs: list[Any]) -> Any:
     """Return, for each of some sorted numbers, whether one of several sorted arrays has it."""
-    import numpy as np
-
     mask = np.zeros(len(numbers), np.bool_)
     for run in runs:
         if len(run):

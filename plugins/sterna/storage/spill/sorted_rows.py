@@ -13,12 +13,10 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from sterna.libraries import pa
 from sterna.storage.spill.temporary import SpillFile
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _CODEC = "lz4"
 
@@ -93,8 +91,6 @@ class ExternalSorter:
 
     def _sort_buffered(self) -> pa.Table:
         """Sort what is in memory, and keep it so."""
-        import pyarrow as pa
-
         if len(self._buffered) > 1:
             self._buffered = [pa.concat_tables(self._buffered).combine_chunks()]
         self._buffered = [rows.sort_by(self._key).combine_chunks() for rows in self._buffered]
@@ -121,8 +117,6 @@ class ExternalSorter:
         self._runs.append(self._write_run(self._file, [rows]))
 
     def _write_run(self, file: SpillFile, tables: Iterable[pa.Table]) -> list[_Batch]:
-        import pyarrow as pa
-
         codec, run = pa.Codec(_CODEC), []
         for table in tables:
             for chunk in self._split(table, max(1, self.limits.batch_bytes * len(table) // max(table.nbytes, 1))):
@@ -132,8 +126,6 @@ class ExternalSorter:
         return run
 
     def _read_run(self, run: list[_Batch]) -> Iterator[pa.Table]:
-        import pyarrow as pa
-
         codec, file = pa.Codec(_CODEC), self._file
         assert file is not None
         for batch in run:
@@ -142,8 +134,6 @@ class ExternalSorter:
 
     def _merge_runs(self, runs: list[list[_Batch]], max_rows: int) -> Iterator[pa.Table]:
         """Yield the rows of runs in order, in parts of about so many."""
-        import pyarrow as pa
-
         chunks: list[pa.Table] = []
         for chunk in self._merge_steps(runs):
             chunks.append(chunk)
@@ -155,8 +145,6 @@ class ExternalSorter:
 
     def _merge_steps(self, runs: list[list[_Batch]]) -> Iterator[pa.Table]:
         """Merge runs: up to the first of their batches' ends, again and again."""
-        import pyarrow as pa
-
         sources = [self._read_run(run) for run in runs]
         heads = [(source, rows) for source in sources if (rows := next(source, None)) is not None]
         while heads:

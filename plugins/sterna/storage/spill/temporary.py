@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna.errors import EngineError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sterna.libraries import np, pa
 
 
 def temp_folder() -> str:
@@ -64,15 +62,10 @@ class SpillFile:
 
     def map_buffer(self, start: int, length: int) -> pa.Buffer:
         """Return what was written, as a buffer whose pages the kernel may take back."""
-        import numpy as np
-        import pyarrow as pa
-
         return pa.py_buffer(np.memmap(self._file, np.uint8, "r", start, (length,)))
 
     def map_int64(self, start: int, count: int) -> Any:
         """Return numbers of eight bytes that were written, as an array whose pages the kernel may take back."""
-        import numpy as np
-
         return np.memmap(self._file, np.int64, "r", start, (count,))
 
     def _disk_error(self, error: OSError) -> EngineError:

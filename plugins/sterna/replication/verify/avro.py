@@ -23,7 +23,7 @@ _DATA_FILE: Final = 2
 _SHAPE_ERRORS: Final = (ValueError, TypeError, KeyError, IndexError, EOFError)
 
 # Field ids: Iceberg specification, "Manifests" and "Manifest Lists". Format v1 calls some counts "data files".
-_LIST_FIELDS: Final = (
+LIST_FIELDS: Final = (
     ProjectedField(500, ("manifest_path",), Capture.BYTES),
     ProjectedField(501, ("manifest_length",), Capture.LONG),
     ProjectedField(502, ("partition_spec_id",), Capture.LONG),
@@ -38,6 +38,8 @@ _LIST_FIELDS: Final = (
     ProjectedField(513, ("existing_rows_count",), Capture.LONG),
     ProjectedField(514, ("deleted_rows_count",), Capture.LONG),
 )
+"""What verify reads of a manifest list's entry: the columns of `read_list`."""
+
 _ENTRY_FIELDS: Final = (
     ProjectedField(0, ("status",), Capture.LONG),
     ProjectedField(1, ("snapshot_id",), Capture.LONG),
@@ -74,7 +76,7 @@ def read_list(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tuple[d
         BrokenMetadata: the file does not parse.
     """
     container = open_container(data, uri, limits, record_limit="manifests")
-    table = _read_columns(container, _LIST_FIELDS, ())
+    table = _read_columns(container, LIST_FIELDS, ())
     return container.metadata, _required(container, table, "manifest_path", "manifest_length", "partition_spec_id")
 
 

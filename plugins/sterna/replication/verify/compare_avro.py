@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -36,14 +36,8 @@ def list_differences(replica: bytes, uri: str, source: bytes, source_uri: str, p
     Raises:
         Unsupported, BrokenMetadata: one of the two can't be read; the error names it.
     """
-
-    replica_container, source_container = (
-        open_container(data, name, places.limits) for data, name in ((replica, uri), (source, source_uri))
-    )
-    yield from _header_differences(replica_container, source_container)
-    yield from _record_differences(
-        _manifests(replica_container, places), _manifests(source_container, places), "manifest"
-    )
+    sides = open_container(replica, uri, places.limits), open_container(source, source_uri, places.limits)
+    yield from _differences(*sides, lambda side: _manifests(side, places), "manifest")
 
 
 def manifest_differences(replica: bytes, uri: str, source: bytes, source_uri: str, places: Places) -> Iterator[str]:
@@ -53,22 +47,19 @@ def manifest_differences(replica: bytes, uri: str, source: bytes, source_uri: st
     Raises:
         Unsupported, BrokenMetadata: as `list_differences`.
     """
-    replica_container, source_container = (
-        open_container(data, name, places.limits) for data, name in ((replica, uri), (source, source_uri))
-    )
-    yield from _header_differences(replica_container, source_container)
-    yield from _record_differences(_entries(replica_container, places), _entries(source_container, places), "entry")
+    sides = open_container(replica, uri, places.limits), open_container(source, source_uri, places.limits)
+    yield from _differences(*sides, lambda side: _entries(side, places), "entry")
 
 
-def _header_differences(replica: Container, source: Container) -> Iterator[str]:
+def _differences(
+    replica: Container, source: Container, read: Callable[[Container], Iterator[dict[str, Any]]], kind: str
+) -> Iterator[str]:
+    """Yield where the headers differ, then the records."""
     for key in dict.fromkeys((*replica.metadata, *source.metadata)):
         if replica.metadata.get(key) != source.metadata.get(key):
             yield f"the header's {key} differs"
-
-
-def _record_differences(replica: Iterator[Any], source: Iterator[Any], kind: str) -> Iterator[str]:
     replica_count = source_count = 0
-    for number, (replica_record, source_record) in enumerate(zip_longest(replica, source)):
+    for number, (replica_record, source_record) in enumerate(zip_longest(read(replica), read(source))):
         replica_count += replica_record is not None
         source_count += source_record is not None
         if replica_record is not None and source_record is not None:

@@ -15,26 +15,11 @@ DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 
 _STATUS_NAMES: Final = {ADDED: "added", EXISTING: "existing", DELETED: "deleted"}
 _UNSET_SNAPSHOT_ID: Final = -1  # as a snapshot id
-_COLUMNS: Final = (
-    "manifest_path",
-    "manifest_length",
-    "partition_spec_id",
-    "content",
-    "sequence_number",
-    "min_sequence_number",
-    "added_snapshot_id",
-    "added_files_count",
-    "existing_files_count",
-    "deleted_files_count",
-    "added_rows_count",
-    "existing_rows_count",
-    "deleted_rows_count",
-)
 
 
 @dataclass(frozen=True)
 class ListedManifest:
-    """A manifest list's entry on a manifest.
+    """A manifest list's entry on a manifest, with its fields in the order of `avro.LIST_FIELDS`.
 
     Fields that it lacks are None: snapshots with inline manifests have only the path.
     """
@@ -64,8 +49,7 @@ class ListedManifest:
 
 def parse_listed_manifests(rows: pa.Table) -> Iterator[ListedManifest]:
     """Yield the rows of a manifest list, as `avro.read_list` returns them."""
-    columns = [rows.column(name).to_pylist() for name in _COLUMNS]
-    return (ListedManifest(*row) for row in zip(*columns, strict=True))
+    return (ListedManifest(*row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
 def check_list(

@@ -53,9 +53,9 @@ PLAN: Final = (
     ),
     _plan(
         name="existing entries are not copied",
-        file="replication/plan/manifests.py",
-        old='live = entries.filter(pc.not_equal(entries.column("status"), DELETED))',
-        new='live = entries.filter(pc.equal(entries.column("status"), 1))',
+        file="iceberg/manifests/manifest.py",
+        old='return entries.filter(pc.not_equal(entries.column("status"), DELETED))',
+        new='return entries.filter(pc.equal(entries.column("status"), 1))',
         harm="data files that a rewritten manifest has are missing in the replica",
         first=("unit/sync/test_damaged.py::test_one_that_readers_have_is_an_alarm_and_repairs_alone",),
     ),

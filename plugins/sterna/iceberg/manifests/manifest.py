@@ -15,8 +15,9 @@ from sterna.iceberg.avro.program import NotWalkable
 from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests import spans
 from sterna.iceberg.manifests.entry import EntryColumns, ReferencesOtherFiles, Scan, UriMapping
+from sterna.iceberg.manifests.fields import DELETED, POSITION_DELETES
 from sterna.iceberg.manifests.header import open_manifest_container
-from sterna.libraries import pa
+from sterna.libraries import pa, pc
 
 
 def read_entries(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> pa.Table:
@@ -42,6 +43,18 @@ def read_entries(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> pa.T
         columns.validate(uri)
         groups.append(columns)
     return _entries_table(groups)
+
+
+def live_entries(entries: pa.Table) -> pa.Table:
+    """Return those of a manifest's entries whose files are part of the snapshot, as `read_entries` has them."""
+    return entries.filter(pc.not_equal(entries.column("status"), DELETED))
+
+
+def live_position_deletes(entries: pa.Table) -> list[tuple[str, int]]:
+    """Return path and bytes of the position deletes, deletion vectors included, among a manifest's live entries."""
+    live = live_entries(entries)
+    deletes = live.filter(pc.equal(live.column("content"), POSITION_DELETES))
+    return list(zip(*(deletes.column(name).to_pylist() for name in ("file_path", "file_size")), strict=True))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import is_inside
 from sterna.config.verbatim_copies import verbatim_uri
 from sterna.errors import SizeDiffers, SourceGone, SternaError, TableError, Unsupported, redact_uri
+from sterna.iceberg.manifests.fields import POSITION_DELETES
 from sterna.libraries import pa, pc
 from sterna.replication.execution.source_sizes import LISTING_MIN_FILES
 from sterna.replication.plan.metadata_reader import parse_avro, read_files
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 DELETED = 2
 """Status of a manifest's entry."""
-_POSITION_DELETES = 1  # content of a data_file
 _MAX_WRITE_CONCURRENCY = 8
 _MAX_PENDING_BYTES = 16 << 20
 MAX_PENDING_OBJECTS = 16
@@ -116,18 +116,16 @@ class _Shard:
         return self._rows(scanned.entries)
 
     def _rows(self, entries: pa.Table) -> list[pa.Table]:
-        live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
-        deletes = pc.equal(live.column("content"), _POSITION_DELETES)
+        from sterna.iceberg.manifests.manifest import live_entries, live_position_deletes
+
+        live, mapping = live_entries(entries), self.context.mapping
+        content = live.filter(pc.not_equal(live.column("content"), POSITION_DELETES))
         localized = [
-            (
-                row["file_path"],
-                self.context.mapping.localized_uri(row["file_path"], self.metadata_version),
-                row["file_size"],
-            )
-            for row in live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
+            (path, mapping.localized_uri(path, self.metadata_version), size)
+            for path, size in live_position_deletes(entries)
         ]
         return [
-            content_rows(self.context, self.table, live.filter(pc.invert(deletes)), self.local),
+            content_rows(self.context, self.table, content, self.local),
             listing.rows(self.table, POSITION_DELETE, localized),
         ]
 

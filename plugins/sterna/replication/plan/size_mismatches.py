@@ -15,7 +15,6 @@ from sterna.replication.execution.source_sizes import Outages, source_sizes
 from sterna.replication.plan.branch_diff import Changes, shown_metadata_uri
 from sterna.replication.plan.dependencies import Resolution
 from sterna.replication.plan.inventory import Inventory
-from sterna.replication.plan.manifests import DELETED
 from sterna.replication.plan.metadata_reader import parse_avro, read_files, read_lists, read_replica_metadata
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.model import Action
@@ -88,7 +87,7 @@ def _reached_content(context: RegionContext, replica_metadata: TableMetadata, ta
         replica_metadata: the replica's metadata.
         targets: URIs below the replica root.
     """
-    from sterna.iceberg.manifests.manifest import read_entries
+    from sterna.iceberg.manifests.manifest import live_entries, read_entries
 
     reached = targets & {statistics_file.path for statistics_file in replica_metadata.statistics}
     target_array = pa.array(sorted(targets), pa.string())
@@ -97,8 +96,7 @@ def _reached_content(context: RegionContext, replica_metadata: TableMetadata, ta
         manifests = {path for snapshot in replica_metadata.snapshots for path in snapshot.manifests}
         manifests |= {manifest.path for manifest in read_lists(context, sorted(lists))}
         for uri, data in read_files(context, dict.fromkeys(sorted(manifests), -1)):
-            entries = parse_avro(context, uri, data, read_entries)
-            live = entries.filter(pc.not_equal(entries.column("status"), DELETED)).column("file_path")
+            live = live_entries(parse_avro(context, uri, data, read_entries)).column("file_path")
             reached |= set(live.filter(pc.is_in(live, target_array)).to_pylist())
     except TableError:
         return targets

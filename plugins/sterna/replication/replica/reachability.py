@@ -9,12 +9,11 @@ from sterna.catalog.model import ICEBERG_TABLE
 from sterna.config.limits import Limits
 from sterna.config.registry.model import prefix_spellings
 from sterna.errors import EngineError, ObjectMissing, ReplicaBroken, SternaError, StoreDenied, StoreUnreachable
-from sterna.libraries import np, pa, pc
+from sterna.libraries import np, pa
 from sterna.replication.replica.region import RegionContext
 from sterna.storage.spill.integer_set import Int64Set
 
 _MAX_CONCURRENT_READS = 8  # files read at once; about as many more wait in memory
-_DELETED = 2  # manifest entry status
 
 
 @dataclass(frozen=True)
@@ -209,8 +208,7 @@ def _read_live_files(data: bytes, uri: str, limits: Limits) -> list[str]:
 
     Of deleted ones a reader opens nothing, unless another snapshot has them live.
     """
-    from sterna.iceberg.manifests.manifest import read_entries
+    from sterna.iceberg.manifests.manifest import live_entries, read_entries
 
-    entries = read_entries(data, uri, limits)
-    files: list[str] = entries.filter(pc.not_equal(entries.column("status"), _DELETED)).column("file_path").to_pylist()
+    files: list[str] = live_entries(read_entries(data, uri, limits)).column("file_path").to_pylist()
     return files

@@ -26,7 +26,6 @@ from sterna.replication.replica.model import TableFailure
 from sterna.replication.replica.region import RegionContext
 
 _MAX_CONCURRENCY = 8  # files read at once; about as many more wait in memory
-_DELETED, _POSITION_DELETES = 2, 1  # manifest entry status, content of a data_file
 
 
 @dataclass(frozen=True)
@@ -129,13 +128,9 @@ def _length_mismatches(uri: str, data: bytes, localized: _LocalizedFiles) -> Ite
 
 
 def _named_files(uri: str, data: bytes, role: str) -> Iterable[tuple[str, int]]:
-    from sterna.iceberg.manifests.manifest import read_entries
+    from sterna.iceberg.manifests.manifest import live_position_deletes, read_entries
     from sterna.iceberg.manifests.manifest_list import read_manifest_list
 
     if role == MANIFEST_LIST:
         return [(manifest.path, manifest.length) for manifest in read_manifest_list(data, uri)]
-    return [
-        (row["file_path"], row["file_size"])
-        for row in read_entries(data, uri).to_pylist()
-        if row["status"] != _DELETED and row["content"] == _POSITION_DELETES
-    ]
+    return live_position_deletes(read_entries(data, uri))

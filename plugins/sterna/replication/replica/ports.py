@@ -134,15 +134,10 @@ class Ports:
         Args:
             objects: the stores of all locations; None: the same.
         """
-        return Ports(
-            self._registry,
-            self._region,
-            self._secrets,
-            catalog=None if self._catalog in self._opened else self._catalog,
-            primary=None if self._primary in self._opened else self._primary,
-            objects=self._objects if objects is None else objects,
-            mapping=self.mapping,
-        )
+        catalog, primary = (None if used in self._opened else used for used in (self._catalog, self._primary))
+        ports = self._copy_with(catalog, primary, self._objects if objects is None else objects)
+        ports.cached_primary = None
+        return ports
 
     def close(self) -> None:
         """Close the connections that were opened here, and forget which region is the primary."""
@@ -157,7 +152,9 @@ class Ports:
         self._opened.append(catalog)
         return catalog
 
-    def _copy_with(self, catalog: CatalogWriter, primary: CatalogWriter, objects: Objects | None) -> Ports:
+    def _copy_with(
+        self, catalog: CatalogWriter | None, primary: CatalogWriter | None, objects: Objects | None
+    ) -> Ports:
         ports = Ports(
             self._registry,
             self._region,

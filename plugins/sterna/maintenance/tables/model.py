@@ -142,6 +142,11 @@ class Budget:
     per_day: float | None
     spent: float
 
+    @property
+    def remaining(self) -> float | None:
+        """What may still be spent; None: no limit."""
+        return None if self.per_day is None else self.per_day - self.spent
+
 
 @dataclass(frozen=True)
 class MaintenancePlan:

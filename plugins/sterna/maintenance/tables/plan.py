@@ -83,10 +83,7 @@ def plan_maintenance(
         for matched, table in zip(matched_tables, table_plans, strict=True)
     ]
     planned = []
-    budgets = {
-        rule_index: None if budget.per_day is None else budget.per_day - budget.spent
-        for rule_index, budget in rule_budgets.items()
-    }
+    budgets = {rule_index: budget.remaining for rule_index, budget in rule_budgets.items()}
     for matched, table in zip(matched_tables, table_plans, strict=True):
         groups, remaining = fit_budget(table.groups, budgets.get(matched.rule_index))
         affordable, budgets[matched.rule_index] = fit_merges_in_budget(
@@ -202,21 +199,18 @@ def _read_spending(context: RegionContext, since: datetime) -> list[tuple[str, f
 def _read_current_prices(context: RegionContext, key: Key) -> dict[int, float]:
     """Return, by snapshot, the prices in a table's newest metadata."""
     uri = table_metadata_uri(context.primary, SOURCE_BRANCH, key)
-    if not uri:
-        return {}
     try:
-        metadata = read_metadata(context, uri)
+        snapshots = read_metadata(context, uri).snapshots if uri else ()
     except SternaError:
         return {}
-    return {snapshot.snapshot_id: _snapshot_price(snapshot) for snapshot in metadata.snapshots}
+    return {snapshot.snapshot_id: _snapshot_price(snapshot) for snapshot in snapshots}
 
 
 def _read_price(context: RegionContext, uri: str) -> float:
     try:
-        metadata = read_metadata(context, uri)
+        current = current_snapshot(read_metadata(context, uri))
     except SternaError:
         return inf
-    current = current_snapshot(metadata)
     return _snapshot_price(current) if current is not None else 0.0
 
 

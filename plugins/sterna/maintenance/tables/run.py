@@ -213,8 +213,7 @@ class MaintenanceRun:
         if not matched:
             return None, None
         table = inspect_matched(self.context, Prices(self.context.registry), matched[0], now, parts)
-        budget = read_budgets(self.context, self.settings, matched, now)[matched[0].rule_index]
-        remaining = None if budget.per_day is None else budget.per_day - budget.spent
+        remaining = read_budgets(self.context, self.settings, matched, now)[matched[0].rule_index].remaining
         if name not in self.requested:
             table = exclude_unwritten(table, matched[0].rule, self._read_earlier())
         # A group that this run couldn't write isn't tried again in smaller ones: it is reported once.
@@ -262,8 +261,7 @@ class MaintenanceRun:
     def affordable_groups(self, matched: MatchedTable, groups: Sequence[Group]) -> tuple[Group, ...]:
         """Return what still fits the day's price: other regions' runs spend of it meanwhile."""
         budget = read_budgets(self.context, self.settings, [matched], self.clock())[matched.rule_index]
-        remaining = None if budget.per_day is None else budget.per_day - budget.spent
-        return tuple(group for group in fit_budget(groups, remaining)[0] if group.when == DUE)
+        return tuple(group for group in fit_budget(groups, budget.remaining)[0] if group.when == DUE)
 
     def write_batch(
         self, rewriting: TableRewrite, matched: MatchedTable, groups: Sequence[Group], report: TableReport

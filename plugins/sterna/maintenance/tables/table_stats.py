@@ -18,13 +18,13 @@ from sterna.errors import TableError
 from sterna.maintenance.tables.bin_packing import eligible_since, is_small, plan_groups
 from sterna.maintenance.tables.egress_cost import Prices
 from sterna.maintenance.tables.model import TOO_RECENT, Group, LiveFile, TablePlan
-from sterna.replication.plan.metadata_reader import parse_avro, read_files, read_metadata
+from sterna.replication.plan.metadata_reader import parse_avro, read_files, read_lists, read_metadata
 from sterna.replication.replica.region import RegionContext
 
 if TYPE_CHECKING:
     from sterna.iceberg.manifests.amounts import FileStats
     from sterna.iceberg.manifests.manifest_list import ManifestFile
-    from sterna.iceberg.metadata.model import Snapshot, TableMetadata
+    from sterna.iceberg.metadata.model import TableMetadata
 
 _STATUS_DELETED: Final = 2
 # Folders of `write.object-storage.enabled` since Iceberg 1.7, and before it below the default data path.
@@ -65,14 +65,16 @@ def inspect_table(
         return base
     if snapshot.manifest_list is None:
         return replace(base, left=("its manifests stand inline (format v1): a writer's next commit ends that",))
-    manifests = _read_manifests(context, snapshot.manifest_list)
+    manifests = tuple(read_lists(context, [snapshot.manifest_list]))
     snapshot_files = _read_snapshot_files(context, metadata, manifests)
     files, notes = snapshot_files.data_files()
     groups, unwritable = _split_writable(metadata, plan_groups(files, rule, now_ms, parts))
     groups = tuple(_with_destination(context, prices, table, metadata, home, files, group) for group in groups)
-    last_written = max(snapshot_files.partition_times(), default=0)
-    settled = now_ms - last_written >= rule.min_age * 1000
-    merge_manifests = len(manifests) >= _min_manifests_to_merge(manifests)
+    settled = now_ms - snapshot_files.last_written >= rule.min_age * 1000
+    manifest_bytes = sum(manifest.length for manifest in manifests)
+    merge_manifests = len(manifests) >= max(
+        _MIN_MANIFESTS_TO_MERGE, 2 * math.ceil(manifest_bytes / _TARGET_MANIFEST_BYTES)
+    )
     merge_deletes = settled and metadata.format_version == 2 and snapshot_files.are_deletes_mergeable(home)
     metadata_path = f"{metadata.location.rstrip('/')}/metadata"
     return replace(
@@ -85,36 +87,28 @@ def inspect_table(
         merge_manifests=merge_manifests,
         merge_deletes=merge_deletes,
         # Rewritten, both are about as large as they were.
-        manifests_price=_shipping_price(
-            prices, table, metadata_path, sum(manifest.length for manifest in manifests) * merge_manifests
-        ),
+        manifests_price=_shipping_price(prices, table, metadata_path, manifest_bytes * merge_manifests),
         deletes_price=_shipping_price(prices, table, _data_path(metadata), snapshot_files.delete_bytes * merge_deletes),
         left=(*notes, *unwritable, *recent_write_lines(groups, files, rule.target, now_ms)),
         starved=_starved_regions(groups, files, rule.target, now_ms),
     )
 
 
-def _read_manifests(context: RegionContext, uri: str) -> tuple[ManifestFile, ...]:
-    from sterna.iceberg.manifests.manifest_list import read_manifest_list
-
-    ((_, data),) = read_files(context, {uri: -1})
-    return parse_avro(context, uri, data, read_manifest_list)
-
-
 def _read_snapshot_files(
     context: RegionContext, metadata: TableMetadata, manifests: Sequence[ManifestFile]
 ) -> _SnapshotFiles:
-    snapshot_files = _SnapshotFiles(_write_times(metadata.snapshots), context.mapping)
-    by_path = {manifest.path: manifest for manifest in manifests}
-    for uri, data in read_files(context, {manifest.path: manifest.length for manifest in manifests}):
-        snapshot_files.add(by_path[uri], _read_amounts(context, uri, data))
-    return snapshot_files
-
-
-def _read_amounts(context: RegionContext, uri: str, data: bytes) -> tuple[FileStats, ...]:
     from sterna.iceberg.manifests.amounts import read_file_stats
 
-    return parse_avro(context, uri, data, read_file_stats)
+    # When each snapshot was written; 0 where it only replaces files, which is no write.
+    times = {
+        snapshot.snapshot_id: 0 if snapshot.operation == "replace" else snapshot.timestamp_ms
+        for snapshot in metadata.snapshots
+    }
+    snapshot_files = _SnapshotFiles(times, context.mapping)
+    by_path = {manifest.path: manifest for manifest in manifests}
+    for uri, data in read_files(context, {manifest.path: manifest.length for manifest in manifests}):
+        snapshot_files.add(by_path[uri], parse_avro(context, uri, data, read_file_stats))
+    return snapshot_files
 
 
 def _shipping_price(prices: Prices, table: str, target_uri: str, size: int) -> float:
@@ -125,19 +119,6 @@ def _shipping_price(prices: Prices, table: str, target_uri: str, size: int) -> f
 def _data_path(metadata: TableMetadata) -> str:
     """Return the URI below which the table's writers put data files."""
     return (metadata.properties.get("write.data.path") or metadata.location).rstrip("/")
-
-
-def _min_manifests_to_merge(manifests: Sequence[ManifestFile]) -> int:
-    return max(
-        _MIN_MANIFESTS_TO_MERGE, 2 * math.ceil(sum(manifest.length for manifest in manifests) / _TARGET_MANIFEST_BYTES)
-    )
-
-
-def _write_times(snapshots: Iterable[Snapshot]) -> dict[int, int]:
-    """Return when each snapshot was written; 0 where it only replaces files, which is no write."""
-    return {
-        snapshot.snapshot_id: 0 if snapshot.operation == "replace" else snapshot.timestamp_ms for snapshot in snapshots
-    }
 
 
 @dataclass
@@ -171,7 +152,6 @@ class _SnapshotFiles:
     _deleted_rows_by_file: dict[str, int] = field(default_factory=dict)
     _deletes_by_partition: dict[tuple[int, str], _PartitionDeletes] = field(default_factory=dict)
     _delete_paths: list[str] = field(default_factory=list)
-    _vectors: set[str] = field(default_factory=set)
 
     def add(self, manifest: ManifestFile, entries: Iterable[FileStats]) -> None:
         """Add a manifest's entries."""
@@ -203,9 +183,10 @@ class _SnapshotFiles:
                 (at, entry.record_count)
             )
 
-    def partition_times(self) -> Iterable[int]:
-        """Return when each partition was written."""
-        return self._last_written.values()
+    @property
+    def last_written(self) -> int:
+        """When the last partition was written."""
+        return max(self._last_written.values(), default=0)
 
     def are_deletes_mergeable(self, home: str) -> bool:
         """Return whether delete files are worth a rewrite, and all are stored in the table's home region."""

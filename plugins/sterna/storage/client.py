@@ -346,3 +346,26 @@ def head_size(store: OpenStore, key: str, uri: str) -> int | None:
         return int(call_store(store, uri, lambda: obstore.head(store.client, key))["size"])
     except ObjectMissing:
         return None
+
+
+def put_new(store: OpenStore, key: str, uri: str, data: bytes) -> bool:
+    """Write an object, where there is none; return whether it is this one.
+
+    A store without conditional requests overwrites what is there: look first where others write.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
+    """
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, NotSupportedError
+
+    def put() -> bool:
+        try:
+            obstore.put(store.client, key, data, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+        except NotSupportedError:
+            obstore.put(store.client, key, data, use_multipart=False)
+        return True
+
+    return call_store(store, uri, put)

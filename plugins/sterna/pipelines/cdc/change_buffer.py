@@ -9,19 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sterna.errors import BadDrop, NeedsResync, SternaError, UnfitSource, printable
+from sterna.libraries import pa, pq
 from sterna.pipelines.cdc.journal import LocalPart, StoppedTable
 from sterna.pipelines.cdc.schema_history import apply_statement, validate_reported_columns
 from sterna.pipelines.cdc.table_resync import PgSnapshot
 from sterna.pipelines.cdc.types import SourceColumn, absent_columns, columns_of_schema, is_filler, read_row
 from sterna.pipelines.ingest.column_types import arrow_type
 from sterna.pipelines.ingest.columns import Column, plan_evolution
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
 T = TypeVar("T")
 SEQUENCE, OPERATION, ABSENT, COMMITTED = "_sterna_seq", "_sterna_op", "_sterna_absent", "_sterna_ts"
@@ -52,9 +49,6 @@ class _TableBuffer:
             self.flush()
 
     def flush(self) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         if self.writer is None:
             self.writer = pq.ParquetWriter(self.path, self.schema, compression="zstd")
         columns = list(zip(*self.rows, strict=True)) or [()] * len(self.schema)
@@ -327,8 +321,6 @@ class ChangeBuffer:
         self._validate_columns(name, _columns(columns))
         if name in self.schemas:
             validate_reported_columns(name, self.schemas[name], [column.column.name for column in columns])
-        import pyarrow as pa
-
         fields = [pa.field(column.column.name, arrow_type(column.column.type)) for column in columns]
         path = self._folder / f"{len(self._parts)}-{self._row_count}.parquet"
         buffer = _TableBuffer(columns, path, pa.schema([*fields, *own_fields()]))
@@ -393,8 +385,6 @@ def _validate_order(table: str, old_names: Sequence[str], new_names: Sequence[st
 
 def own_fields() -> list[pa.Field]:
     """Return the columns of a segment's file behind the source's own."""
-    import pyarrow as pa
-
     return [
         pa.field(SEQUENCE, pa.int64()),
         pa.field(OPERATION, pa.string()),

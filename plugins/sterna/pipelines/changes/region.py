@@ -14,6 +14,7 @@ from sterna.catalog.tables import table_metadata_uri
 from sterna.config.registry.credential import load_fileio_properties
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import CredentialError, EngineError, NotAKey, UsageError
+from sterna.libraries import pa
 from sterna.pipelines.changes.between import plan_changes, to_frame
 from sterna.pipelines.changes.kinds import CHANGE, NOT_A_KEY
 from sterna.replication.replica.past_replica import PAST_PREFIX, PastReplica, require_not_behind
@@ -26,7 +27,6 @@ from sterna.spark.read import redact_properties
 from sterna.spark.start import spark_errors, summarize_error
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 

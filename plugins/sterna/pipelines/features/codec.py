@@ -14,13 +14,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna.errors import UnfitView
+from sterna.libraries import pa, pc
 from sterna.pipelines.features.model import Column
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _PLAIN = frozenset(
     {"boolean", "int", "long", "float", "double", "date", "timestamp", "timestamptz", "string", "binary"}
@@ -72,9 +70,6 @@ def iter_rows(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[tupl
 
 
 def _convert_column(array: pa.Array, column: Column) -> list[Any]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = column.type
     if element := element_of(kind):
         elements = iter(_convert_column(array.flatten(), Column(column.name, column.id, element)))

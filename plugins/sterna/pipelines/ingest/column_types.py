@@ -9,12 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna.errors import BadDrop, printable
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sterna.libraries import pa
 
 Type = str | Mapping[str, Any]
 """A type as Iceberg's JSON writes it: a word (`long`, `decimal(10,2)`), or a mapping (`struct`, `list`, `map`)."""
@@ -44,8 +42,6 @@ class ColumnType:
 
 def _any_of(*names: str) -> Callable[[pa.DataType], bool]:
     def is_source(source: pa.DataType) -> bool:
-        import pyarrow as pa
-
         return any(getattr(pa.types, f"is_{name}")(source) for name in names)
 
     return is_source
@@ -53,8 +49,6 @@ def _any_of(*names: str) -> Callable[[pa.DataType], bool]:
 
 def _arrow(name: str, *arguments: str) -> Callable[[], pa.DataType]:
     def build() -> pa.DataType:
-        import pyarrow as pa
-
         return getattr(pa, name)(*arguments)
 
     return build
@@ -62,29 +56,21 @@ def _arrow(name: str, *arguments: str) -> Callable[[], pa.DataType]:
 
 def _is_timestamp(*, zoned: bool) -> Callable[[pa.DataType], bool]:
     def is_source(source: pa.DataType) -> bool:
-        import pyarrow as pa
-
         return bool(pa.types.is_timestamp(source) and (source.tz is not None) == zoned)
 
     return is_source
 
 
 def _is_decimal(source: pa.DataType) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_decimal(source) and 0 <= source.scale <= source.precision <= _MAX_PRECISION)
 
 
 def _is_fixed(source: pa.DataType) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_fixed_size_binary(source) and source.byte_width > 0)
 
 
 def _is_extension(name: str) -> Callable[[pa.DataType], bool]:
     def is_source(source: pa.DataType) -> bool:
-        import pyarrow as pa
-
         return isinstance(source, pa.BaseExtensionType) and source.extension_name == name
 
     return is_source
@@ -173,8 +159,6 @@ def arrow_type(type: Type, path: str = "") -> pa.DataType:
     Raises:
         BadDrop: ingestion writes no such column.
     """
-    import pyarrow as pa
-
     if isinstance(type, str):
         return _primitive_arrow_type(type, path)
     if type["type"] == "list":
@@ -186,8 +170,6 @@ def arrow_type(type: Type, path: str = "") -> pa.DataType:
 
 
 def _primitive_arrow_type(type: str, path: str) -> pa.DataType:
-    import pyarrow as pa
-
     if sizes := parse_decimal(type):
         return pa.decimal128(*sizes)
     if parse_fixed(type):
@@ -210,8 +192,6 @@ def iceberg_type(source: pa.DataType, path: str) -> Type:
     Raises:
         BadDrop: no table has such a column.
     """
-    import pyarrow as pa
-
     if pa.types.is_dictionary(source) or pa.types.is_run_end_encoded(source):
         return iceberg_type(source.value_type, path)
     if pa.types.is_decimal(source) and _is_decimal(source):
@@ -258,8 +238,6 @@ def convert_leaves(field: pa.Field, convert: Callable[[pa.Field], pa.DataType]) 
 
 
 def _nested_type(source: pa.DataType, path: str) -> Type:
-    import pyarrow as pa
-
     if is_list(source):
         return {"type": "list", "element": iceberg_type(source.value_type, f"{path}.element")}
     if pa.types.is_map(source):

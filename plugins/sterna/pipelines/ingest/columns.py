@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna.errors import BadDrop
+from sterna.libraries import pa
 from sterna.pipelines.ingest.column_types import (
     Type,
     iceberg_type,
@@ -15,10 +16,6 @@ from sterna.pipelines.ingest.column_types import (
     require_unique_names,
     validate_parquet_schema,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _PROMOTIONS = {("int", "long"), ("float", "double")}
 # Exact for each value, or checked value by value.

@@ -10,18 +10,16 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna.errors import BadDrop, ObjectMissing, SternaError, Unsupported, printable
+from sterna.libraries import pa, pc, pq
 from sterna.pipelines.ingest.column_types import Type, parse_decimal
 from sterna.pipelines.ingest.columns import type_name
 from sterna.pipelines.ingest.partition_values import NULL, format_partition, is_ordered
 from sterna.pipelines.ingest.validate_parquet import uncompressed_bytes
 from sterna.storage.objects import Objects
 from sterna.storage.ranges import ObjectReader
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MIN_FILE_BYTES = 12
 _MAX_PARTITION_VALUES = 100_000
@@ -104,8 +102,6 @@ def validate_file(objects: Objects, uri: str, shape: TableShape) -> ProvenFile:
         Unsupported: which partition it belongs to can't be proven.
         StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: it can't be read.
     """
-    import pyarrow as pa
-
     store_errors: list[SternaError] = []
     try:
         with _open_file(objects, uri, store_errors) as (file, size):
@@ -123,9 +119,6 @@ def validate_file(objects: Objects, uri: str, shape: TableShape) -> ProvenFile:
 
 @contextmanager
 def _open_file(objects: Objects, uri: str, store_errors: list[SternaError]) -> Iterator[tuple[Any, int]]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
     size = objects.size(uri)
     if size is None:
         raise ObjectMissing("there is no such object", file=uri)
@@ -138,7 +131,7 @@ def _open_file(objects: Objects, uri: str, store_errors: list[SternaError]) -> I
     if last[4:] != b"PAR1" or not 0 < length <= min(size - _MIN_FILE_BYTES, _MAX_FOOTER_BYTES):
         raise BadDrop("the Parquet file is cut: its footer isn't whole")
     source.seek(0)
-    with parquet.ParquetFile(pa.PythonFile(source, mode="r")) as file:
+    with pq.ParquetFile(pa.PythonFile(source, mode="r")) as file:
         if not file.metadata.num_rows:
             raise BadDrop("there are no rows")
         uncompressed_bytes(file.metadata, size - length - _MIN_FILE_BYTES + 4)
@@ -189,17 +182,15 @@ def _validate_field(arrow_field: Any, expected: Type, id: int, path: str, id_pre
                 f"column {path!r} is {arrow_field.type}, which can't be read in place as {type_name(expected)}"
             )
         return
-    import pyarrow.types as is_
-
     kind = expected["type"]
-    if kind == "struct" and is_.is_struct(arrow_field.type):
+    if kind == "struct" and pa.types.is_struct(arrow_field.type):
         children = [arrow_field.type.field(index) for index in range(arrow_field.type.num_fields)]
         _validate_struct(children, expected["fields"], f"{path}.", id_presence)
-    elif kind == "list" and (is_.is_list(arrow_field.type) or is_.is_large_list(arrow_field.type)):
+    elif kind == "list" and (pa.types.is_list(arrow_field.type) or pa.types.is_large_list(arrow_field.type)):
         _validate_field(
             arrow_field.type.value_field, expected["element"], expected["element-id"], f"{path}.element", id_presence
         )
-    elif kind == "map" and is_.is_map(arrow_field.type):
+    elif kind == "map" and pa.types.is_map(arrow_field.type):
         _validate_field(arrow_field.type.key_field, expected["key"], expected["key-id"], f"{path}.key", id_presence)
         _validate_field(
             arrow_field.type.item_field, expected["value"], expected["value-id"], f"{path}.value", id_presence
@@ -210,16 +201,18 @@ def _validate_field(arrow_field: Any, expected: Type, id: int, path: str, id_pre
 
 def _is_readable(arrow_type: Any, expected: str) -> bool:
     """Return whether all readers of Iceberg read a column of a file as a type, without a rewrite."""
-    import pyarrow as pa
-    import pyarrow.types as is_
-
-    if is_.is_dictionary(arrow_type):
+    kinds = pa.types
+    if kinds.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
     if sizes := parse_decimal(expected):
-        return bool(is_.is_decimal(arrow_type) and arrow_type.scale == sizes[1] and arrow_type.precision <= sizes[0])
+        return bool(
+            pa.types.is_decimal(arrow_type) and arrow_type.scale == sizes[1] and arrow_type.precision <= sizes[0]
+        )
     if expected in ("timestamp", "timestamptz"):
         zoned = expected == "timestamptz"
-        return bool(is_.is_timestamp(arrow_type) and arrow_type.unit == "us" and (arrow_type.tz is not None) == zoned)
+        return bool(
+            pa.types.is_timestamp(arrow_type) and arrow_type.unit == "us" and (arrow_type.tz is not None) == zoned
+        )
     return arrow_type in {
         "boolean": (pa.bool_(),),
         "int": (pa.int32(),),
@@ -262,18 +255,14 @@ def _read_partition_value(file: Any, field: PartitionField) -> str:
 
 
 def _read_distinct(column: Any, field: PartitionField) -> set[Any]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.types as is_
-
-    if is_.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if is_.is_timestamp(column.type) and column.type.tz is not None:
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         column = column.cast(pa.timestamp("us", tz="UTC"))  # shown in another zone it would be another day
     nulls = {None} if column.null_count else set()
     if column.null_count == len(column):
         return nulls
-    if is_ordered(field.transform) and not is_.is_boolean(column.type):
+    if is_ordered(field.transform) and not pa.types.is_boolean(column.type):
         ends = pc.min_max(column)
         return nulls | {ends["min"].as_py(), ends["max"].as_py()}
     return nulls | set(pc.unique(column.drop_null()).to_pylist())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BatchRejected, EngineError, TableMoved
+from sterna.libraries import pa
 from sterna.pipelines.ingest.column_types import Type, parse_decimal, parse_fixed
 from sterna.pipelines.ingest.columns import Column, Evolution, FieldChange, parse_columns, type_at
 from sterna.pipelines.ingest.time_columns import convert_to_longs, field_types, replace_times, time_ids, write_times
@@ -28,7 +29,6 @@ from sterna.spark.start import spark_errors, summarize_error
 from sterna.storage.write import read_file, write_file
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from sterna.replication.replica.region import RegionContext

@@ -11,6 +11,7 @@ from typing import Any
 from sterna.concurrency.cancellation import Stop
 from sterna.config.registry.credential import load_fileio_properties
 from sterna.errors import EngineError, NeedsSpark, QueryFailed
+from sterna.libraries import pa
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.queries.job import QueryJob, SparkRequest
 from sterna.spark.read import SparkTables, TableScan
@@ -88,8 +89,6 @@ class _BatchFile:
         return "" if self._writer is None else str(self._path)
 
     def write(self, batch: Any) -> None:
-        import pyarrow as pa
-
         self._remaining_bytes -= batch.nbytes
         if self._remaining_bytes < 0:
             raise QueryFailed(

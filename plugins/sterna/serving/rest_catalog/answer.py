@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from sterna.catalog.model import NAMESPACE, Content, Key, key_name
 from sterna.errors import SternaError
+from sterna.libraries import pa
 from sterna.replication.plan.branch_diff import Candidate, Changes
 from sterna.replication.plan.changed_table import read_needed_files
 from sterna.replication.plan.inventory import take_inventory
@@ -23,9 +23,6 @@ from sterna.replication.replica.ids import new_run_id
 from sterna.replication.replica.model import Action
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.sync.localize import localize_files
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def stands_for(context: RegionContext, key: Key, shown: Content | None, source: Content) -> bool:

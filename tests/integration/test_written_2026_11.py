@@ -21,8 +21,7 @@ import pytest
 
 from sterna.catalog.model import Delete, parse_key
 from sterna.errors import UpkeepBlocked
-from sterna.maintenance.deletion.passes import read_passes
-from sterna.maintenance.deletion.records import read_newest_report
+from sterna.maintenance.deletion.passes import read_newest_report, read_passes
 from sterna.maintenance.gc.evidence import gc_folder
 from sterna.maintenance.gc.model import GcOptions
 from sterna.maintenance.gc.pin import pin

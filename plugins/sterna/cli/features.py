@@ -59,7 +59,7 @@ def rebuild(
     """Fill views from scratch. A dry run until --yes. The replica answers meanwhile."""
     from sterna.pipelines.features.materialize import select_views
     from sterna.pipelines.features.region import materialize_all, require_features
-    from sterna.text.dry_run import NOTHING_CHANGED
+    from sterna.text.lines import NOTHING_CHANGED
 
     output, features = Output(as_json), require_features(read_services(services), region)
     view_names = [view.name for view in select_views(features, views or (), UsageError)]

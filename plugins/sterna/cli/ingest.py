@@ -92,11 +92,11 @@ def ingest_close(
 ) -> None:
     """Close batches of waiting uploads, by their table's rules. A gateway does this continuously."""
     from sterna.pipelines.ingest.batch_rules import close_due
-    from sterna.text.ingest import closed_text
+    from sterna.text.ingest import batches_text
 
     with open_context(registry, region) as context, _open_ingest(context, services) as ingest:
         closed = close_due(ingest.pool, ingest.rules, table=table, force=now) if ingest.is_initialized() else []
-    Output(as_json).result({"region": region, "closed": list(closed)}, closed_text(region, closed))
+    Output(as_json).result({"region": region, "closed": list(closed)}, batches_text(region, closed, " are closed"))
 
 
 @ingest_app.command("topics", epilog="Example: sterna ingest topics --region eu --json")

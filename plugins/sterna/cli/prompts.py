@@ -13,7 +13,7 @@ import typer
 
 from sterna.cli.output import Output
 from sterna.errors import UsageError
-from sterna.text.dry_run import NOTHING_CHANGED
+from sterna.text.lines import NOTHING_CHANGED
 
 
 def should_apply(yes: bool, dry_run: bool) -> bool:

@@ -12,7 +12,7 @@ from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, Reg
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.errors import ExitCode, UsageError
-from sterna.text.dry_run import NOTHING_CHANGED
+from sterna.text.lines import NOTHING_CHANGED
 
 verify_app = typer.Typer()
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sterna.maintenance.deletion.model import Amount
-from sterna.text.dry_run import NOTHING_CHANGED
-from sterna.text.lines import join_lines
+from sterna.text.lines import NOTHING_CHANGED, join_lines
 
 if TYPE_CHECKING:
     from sterna.maintenance.deletion.model import PassReport

@@ -75,16 +75,9 @@ def topics_text(region: str, partitions: Sequence[ReconcilerStatus]) -> str:
     return join_lines([*lines, *(f"  {line}" for line in status_text(partitions).splitlines())])
 
 
-def batches_text(region: str, batches: Sequence[Batch]) -> str:
-    """Return batches as lines for people."""
-    return join_lines([f"{region}: {len(batches)} batches", *(f"  {_batch_text(batch)}" for batch in batches)])
-
-
-def closed_text(region: str, batches: Sequence[Batch]) -> str:
-    """Return batches that were closed just now as lines for people."""
-    return join_lines(
-        [f"{region}: {len(batches)} batches are closed", *(f"  {_batch_text(batch)}" for batch in batches)]
-    )
+def batches_text(region: str, batches: Sequence[Batch], state: str = "") -> str:
+    """Return batches as lines for people; `state` is what became of them just now."""
+    return join_lines([f"{region}: {len(batches)} batches{state}", *(f"  {_batch_text(batch)}" for batch in batches)])
 
 
 def _batch_text(batch: Batch) -> str:

@@ -9,7 +9,7 @@ from sterna.pipelines.ingest.file_proof import ProvenFile
 from sterna.pipelines.ingest.rebuild import RebuildOutcome
 from sterna.pipelines.ingest.replay import ReplayOutcome
 from sterna.pipelines.ingest.worker import WorkerSummary
-from sterna.text.dry_run import NOTHING_CHANGED
+from sterna.text.lines import NOTHING_CHANGED
 
 
 def consolidated_text(batch: BatchOutcome) -> str:

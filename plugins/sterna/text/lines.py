@@ -9,6 +9,8 @@ from sterna.errors import printable
 
 MAX_LINE_CHARACTERS: Final = 20_000
 """Characters: a line may name several files, and each may have a long name."""
+NOTHING_CHANGED = "nothing was changed: --yes does it"
+"""The last line of every dry run."""
 
 
 def one_line(text: str) -> str:

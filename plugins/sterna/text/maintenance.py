@@ -16,8 +16,7 @@ from sterna.maintenance.tables.model import (
     TablePlan,
     TableReport,
 )
-from sterna.text.dry_run import NOTHING_CHANGED
-from sterna.text.lines import join_lines
+from sterna.text.lines import NOTHING_CHANGED, join_lines
 from sterna.text.plain import to_plain
 
 _MAX_SHOWN_SKIPPED = 10

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sterna.errors import printable
-from sterna.text.dry_run import NOTHING_CHANGED
-from sterna.text.lines import join_lines
+from sterna.text.lines import NOTHING_CHANGED, join_lines
 from sterna.text.reconcilers import status_text
 
 if TYPE_CHECKING:

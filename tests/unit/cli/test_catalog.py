@@ -18,7 +18,7 @@ from sterna.replication.failover.catalog_seed import Seeded
 from sterna.replication.failover.model import CatalogSite, CatalogSubscription
 from sterna.replication.failover.promote import Promoted, Promotion
 from sterna.replication.failover.rejoin import Rejoined
-from sterna.text.dry_run import NOTHING_CHANGED
+from sterna.text.lines import NOTHING_CHANGED
 from tests.unit.cli.conftest import Sterna
 
 MOMENT = datetime(2026, 7, 1, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ import typer.main
 
 from sterna.cli.main import app
 from sterna.replication.replica.head import WATERMARK_RESET_FROM, read_head
-from sterna.text.dry_run import NOTHING_CHANGED
+from sterna.text.lines import NOTHING_CHANGED
 from tests.support.replica_paths import version_of
 from tests.support.small_world import World, run
 from tests.unit.cli.conftest import Sterna

@@ -14,7 +14,7 @@ from sterna.cli.main import main
 from sterna.errors import EventRefused, ReceiverUnreachable
 from sterna.replication.replica import region as replica_region
 from sterna.replication.replica.tags import sink_tag
-from sterna.text.dry_run import NOTHING_CHANGED
+from sterna.text.lines import NOTHING_CHANGED
 from tests.support.http_server import BRANCH, Branch, gateway
 from tests.support.sinks import Receiver, room, settings, wait_until
 

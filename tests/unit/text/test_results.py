@@ -13,8 +13,8 @@ from sterna.replication.repair.run import RepairReport
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.model import Report, StageReport
 from sterna.replication.verify.findings import Finding, VerificationReport
-from sterna.text.dry_run import NOTHING_CHANGED
 from sterna.text.gc import collected_text, swept_text
+from sterna.text.lines import NOTHING_CHANGED
 from sterna.text.registry import check_text
 from sterna.text.sync import report_text
 from sterna.text.verify import repaired_text, verified_text

@@ -15,8 +15,7 @@ from sterna.errors import SternaError
 from sterna.maintenance.deletion.delete import DeletionTally, Garbage
 from sterna.maintenance.deletion.file_lists import Files, exclude_reached
 from sterna.maintenance.deletion.model import Amount, PassReport
-from sterna.maintenance.deletion.passes import save_pass
-from sterna.maintenance.deletion.records import save_report
+from sterna.maintenance.deletion.passes import save_pass, save_report
 from sterna.replication.replica.reachability import ReachedFiles
 from sterna.replication.replica.region import RegionContext
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from sterna.codec import INTEGER, TEXT, Field, Record, UnknownFields
+from sterna.codec import INTEGER, TEXT, Field, Record, UnknownFields, tuple_of
 from sterna.errors import UsageError
 
 MIN_GRACE = timedelta(hours=1)
@@ -84,3 +84,13 @@ class PassReport:
     failed: int = 0
     failures: tuple[NotDeleted, ...] = ()
     left: Amount = ZERO_AMOUNT
+
+
+# Of the reports of all scopes.
+COUNT_FIELDS: Final = tuple(Field(name, AMOUNT.codec) for name in ("objects", "strange", "unreachable", "garbage"))
+DELETED_FIELDS: Final = (
+    Field("deleted", AMOUNT.codec, ZERO_AMOUNT),
+    Field("failed", INTEGER, 0),
+    Field("failures", tuple_of(NOT_DELETED.codec), ()),
+)
+LEFT_FIELD: Final = Field("left", AMOUNT.codec, ZERO_AMOUNT)

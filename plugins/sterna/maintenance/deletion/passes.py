@@ -1,4 +1,4 @@
-"""The records of passes, and which files all of them found unreachable.
+"""The records and reports of passes, and which files all of them found unreachable.
 
 A pass records what it found unreachable and did not delete. A file is deleted when every pass since one that is old
 enough found it unreachable, and the file itself is as old.
@@ -12,14 +12,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+from sterna.codec import Record
 from sterna.errors import ObjectMissing
 from sterna.libraries import pa, pc, pq
 from sterna.maintenance.deletion.file_lists import Files, filter_by_uri, schema
+from sterna.maintenance.deletion.model import PassReport
 from sterna.replication.replica.region import RegionContext
 from sterna.storage.spill.sorted_rows import ExternalSorter
 
+if TYPE_CHECKING:
+    from sterna.storage.objects import Objects
+
 _SUFFIX = ".parquet"
+_REPORT_SUFFIX = ".json"
+R = TypeVar("R", bound=PassReport)
 MAX_OBJECT_FILES = 250_000  # files in one object of a record
 _SORT_BATCH_ROWS = 50_000  # an older version's record is one object, in no order
 
@@ -67,6 +75,24 @@ def read_passes(context: RegionContext, folder: str, before: datetime) -> list[P
     passes.sort(key=lambda earlier: earlier.written_at)
     start = sum(1 for earlier in passes if earlier.written_at <= before) - 1
     return passes[start:] if start >= 0 else []
+
+
+def save_report(objects: Objects, folder: str, record: Record[R], report: R) -> None:
+    """Store the report of a pass."""
+    objects.write_new(f"{folder}/{report.pass_id}{_REPORT_SUFFIX}", record.dumps(report).encode())
+
+
+def read_newest_report(objects: Objects, folder: str, record: Record[R]) -> R | None:
+    """Return the report of the newest pass in a folder; None where there is none, or it can't be read.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
+    """
+    reports = [(modified, uri) for uri, _, modified in objects.list(folder) if uri.endswith(_REPORT_SUFFIX)]
+    try:
+        return record.loads(objects.read(max(reports)[1])) if reports else None
+    except (ValueError, ObjectMissing):
+        return None
 
 
 def modified_until(part: pa.Table, limit: datetime) -> pa.Table:

@@ -11,8 +11,7 @@ from sterna.codec import FLAG, TEXT, Field, Record, UnknownFields, tuple_of
 from sterna.config.registry import run_names
 from sterna.config.registry.folders import GC, state_folder
 from sterna.errors import UsageError
-from sterna.maintenance.deletion.model import AMOUNT, ZERO_AMOUNT
-from sterna.maintenance.deletion.records import COUNT_FIELDS, DELETED_FIELDS, LEFT_FIELD
+from sterna.maintenance.deletion.model import AMOUNT, COUNT_FIELDS, DELETED_FIELDS, LEFT_FIELD, ZERO_AMOUNT
 from sterna.maintenance.gc.model import GcReport
 from sterna.replication.replica.ids import format_timestamp, parse_start_time
 from sterna.replication.replica.region import RegionContext

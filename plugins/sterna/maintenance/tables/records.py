@@ -8,9 +8,8 @@ from typing import Final
 
 from sterna.codec import FLAG, TEXT, Field, Record, UnknownFields, tuple_of
 from sterna.config.registry.folders import SWEEP, state_folder
-from sterna.maintenance.deletion.model import AMOUNT
+from sterna.maintenance.deletion.model import AMOUNT, COUNT_FIELDS, DELETED_FIELDS, LEFT_FIELD
 from sterna.maintenance.deletion.passes import Pass
-from sterna.maintenance.deletion.records import COUNT_FIELDS, DELETED_FIELDS, LEFT_FIELD
 from sterna.maintenance.tables.results import FolderSize, SweepReport
 from sterna.replication.replica.region import RegionContext
 

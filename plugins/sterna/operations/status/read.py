@@ -21,7 +21,7 @@ from sterna.errors import (
     StoreError,
     TableError,
 )
-from sterna.maintenance.deletion.records import read_newest_report
+from sterna.maintenance.deletion.passes import read_newest_report
 from sterna.maintenance.gc.evidence import GC_REPORT, gc_folder
 from sterna.operations.status.delays import read_region_delays
 from sterna.operations.status.model import (

@@ -16,8 +16,8 @@ PLAN: Final = (
     _plan(
         name="renamed tables are forgotten",
         file="replication/plan/key_diff.py",
-        old="if old is not None and old.before and candidate.source and old.before.kind == candidate.source.kind:",
-        new="if old is not None and old.before and candidate.source and old.before.kind != candidate.source.kind:",
+        old="if old is not None and old.before and old.before.kind == candidate.source.kind:",
+        new="if old is not None and old.before and old.before.kind != candidate.source.kind:",
         harm="a renamed table is another table for who follows it by its id",
         first=("unit/sync/test_faults.py::test_a_renamed_table_is_not_looked_at_anew",),
     ),
@@ -78,8 +78,8 @@ PLAN: Final = (
     _plan(
         name="only the newest statistics file is copied",
         file="replication/plan/table_files.py",
-        old=("        for statistics_file in metadata.statistics\n"),
-        new=("        for statistics_file in metadata.statistics[-1:]\n"),
+        old="        for file in metadata.statistics\n",
+        new="        for file in metadata.statistics[-1:]\n",
         earlier=(
             "new = [item for item in metadata.statistics if (",
             "new = [item for item in metadata.statistics[-1:] if (",

@@ -18,12 +18,9 @@ def consolidated_text(batch: BatchOutcome) -> str:
     if batch.reason:
         return f"{outcome}: {batch.reason}"
     bad = f", {batch.bad} bad" if batch.bad else ""
-    size = (
-        f"{batch.uploads} uploads, {batch.rows} rows{bad}, {batch.files} files"
-        if batch.files
-        else "it was there already"
-    )
-    return f"{outcome}: {size}"
+    if not batch.files:
+        return f"{outcome}: it was there already"
+    return f"{outcome}: {batch.uploads} uploads, {batch.rows} rows{bad}, {batch.files} files"
 
 
 def work_text(summary: WorkerSummary) -> str:

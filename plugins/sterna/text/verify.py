@@ -30,12 +30,9 @@ def verified_text(verified: VerificationReport, *, deep: bool) -> str:
         for contradiction in verified.on_main
     ]
     contradictions = len(on_main) + verified.on_main_more
-    main_summary = (
-        [f"{contradictions} contradictions that main has in the same words: its writers' mistakes"]
-        if contradictions
-        else []
-    )
-    return join_lines([summary, *faults, *main_summary, *on_main])
+    if contradictions:
+        on_main.insert(0, f"{contradictions} contradictions that main has in the same words: its writers' mistakes")
+    return join_lines([summary, *faults, *on_main])
 
 
 def repaired_text(repaired: RepairReport) -> str:

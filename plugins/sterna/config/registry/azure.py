@@ -113,11 +113,9 @@ def _fileio_endpoint(location: StoreLocation, access: _AccountAccess) -> dict[st
     if access.endpoint == f"https://{access.account}.blob.{_SUFFIX}":
         return {}
     # Java takes the endpoint by the name of a connection string, and derives the other service of the same store.
-    java = (
-        {}
-        if access.endpoint == _prefix_endpoint(location)
-        else {_java_endpoint(location): access.endpoint.replace(".blob.", ".dfs.", 1)}
-    )
+    java: dict[str, str] = {}
+    if access.endpoint != _prefix_endpoint(location):
+        java = {_java_endpoint(location): access.endpoint.replace(".blob.", ".dfs.", 1)}
     # PyIceberg takes the endpoint of a service principal as a host, anybody else's in a connection string.
     if access.client:
         return {**java, "adls.account-host": access.endpoint.partition("://")[2]}

@@ -40,11 +40,8 @@ def rclone_options(location: StoreLocation, credential: Credential | None) -> di
         **location.remote.options,
     }
     # rclone's endpoint is the JSON API's, the others' is the host's.
-    return (
-        {**options, "endpoint": f"{_endpoint(location)}{_API_PATH}/"}
-        if "endpoint" in location.remote.options
-        else options
-    )
+    endpoint = {"endpoint": f"{_endpoint(location)}{_API_PATH}/"} if "endpoint" in location.remote.options else {}
+    return {**options, **endpoint}
 
 
 def store_options(location: StoreLocation, credential: Credential | None) -> dict[str, Any]:
@@ -54,12 +51,9 @@ def store_options(location: StoreLocation, credential: Credential | None) -> dic
     if credential is None or options["skip_signature"]:
         return options
     keyfile, token = _keys(location, credential)
-    keys = (
-        {"service_account_key": keyfile}
-        if keyfile
-        else {"credential_provider": StaticCredentialProvider({"token": token, "expires_at": None})}
-    )
-    return {**options, **keys}
+    if keyfile:
+        return {**options, "service_account_key": keyfile}
+    return {**options, "credential_provider": StaticCredentialProvider({"token": token, "expires_at": None})}
 
 
 def fileio_properties(location: StoreLocation, credential: Credential | None) -> dict[str, str]:

@@ -127,11 +127,10 @@ def _property_edits(
     if "gc.enabled" not in members:
         edits.append(Edit(properties.start + 1, properties.start + 1, '"gc.enabled":"false",'))
     for key, token in members.items():
-        edits += (
-            replacement_edits(token, "false")
-            if key == "gc.enabled"
-            else property_edits(parts.document, key, token, map_root, map_property)
-        )
+        if key == "gc.enabled":
+            edits += replacement_edits(token, "false")
+        else:
+            edits += property_edits(parts.document, key, token, map_root, map_property)
     return edits
 
 

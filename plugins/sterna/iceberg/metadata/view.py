@@ -215,11 +215,8 @@ def _remaining_catalogs(
     has_namespace: Callable[[str], bool],
 ) -> set[str]:
     """Return which catalogs a version names when its own names are gone, as far as they can go."""
-    edited_spans = (
-        {(edit.start, edit.end) for edit in _catalog_edits(document, members, own_catalogs, other_catalogs)}
-        if own_catalogs
-        else set()
-    )
+    edits = _catalog_edits(document, members, own_catalogs, other_catalogs) if own_catalogs else ()
+    edited_spans = {(edit.start, edit.end) for edit in edits}
     named: set[str] = set()
     default = members.get("default-catalog")
     for representation in _representations(document, members, own_catalogs, other_catalogs):

@@ -143,11 +143,9 @@ def _remove(table: ExpiredTable, remove: RemoveSnapshots, attempted: Collection[
         return replace(table, problem=error.message)
     if not is_last:
         return table
-    reason = (
-        "others committed first at each attempt"
-        if len(set(attempted)) > 1
-        else "each attempt to commit failed, though nobody else changed the table"
-    )
+    reason = "each attempt to commit failed, though nobody else changed the table"
+    if len(set(attempted)) > 1:
+        reason = "others committed first at each attempt"
     return replace(table, problem=f"{reason}: a later run continues")
 
 

@@ -193,8 +193,5 @@ def _read_history(
 
 
 def _excluded_keys(registry: Registry, region: str, keys: Iterable[str]) -> frozenset[str]:
-    return (
-        frozenset(key for key in keys if registry.exclusion_reason(key, region))
-        if registry.has_exclusions
-        else frozenset()
-    )
+    candidates = keys if registry.has_exclusions else ()
+    return frozenset(key for key in candidates if registry.exclusion_reason(key, region))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -106,13 +106,11 @@ def find_tables(
     source_hash = context.primary.reference(SOURCE_BRANCH).hash
     matched: list[MatchedTable] = []
     existing: set[str] = set()
-    plain = tables and not any({"*", "?"} & set(pattern) for pattern in tables)
-    keys = [parse_key(pattern) for pattern in tables] if plain else []
-    entries = (
-        context.primary.contents(SOURCE_BRANCH, source_hash, keys).items()
-        if plain
-        else context.primary.entries(SOURCE_BRANCH, source_hash)
-    )
+    entries: Iterable[tuple[Key, Content]]
+    if tables and not any({"*", "?"} & set(pattern) for pattern in tables):
+        entries = context.primary.contents(SOURCE_BRANCH, source_hash, list(map(parse_key, tables))).items()
+    else:
+        entries = context.primary.entries(SOURCE_BRANCH, source_hash)
     for key, content in entries:
         if content.kind != ICEBERG_TABLE or not content.metadata_location:
             continue

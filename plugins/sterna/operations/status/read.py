@@ -264,14 +264,10 @@ def with_transit(context: RegionContext, status: RegionStatus) -> RegionStatus:
 
 
 def _with_bulk_progress(table: InTransitStatus, bulk_state: BulkState | None) -> InTransitStatus:
-    is_running = bulk_state is not None and bulk_state.is_copying(table.held)
-    is_tracked = bulk_state is not None and bulk_state.run.initial_bytes(table.held) is not None
-    bytes_left = (
-        bulk_state.remaining_bytes.get(table.held.key, table.bytes_left)
-        if bulk_state and is_tracked
-        else table.bytes_left
-    )
-    return replace(table, bytes_left=bytes_left, under_way=is_running)
+    if bulk_state is None or bulk_state.run.initial_bytes(table.held) is None:
+        return replace(table, under_way=False)
+    bytes_left = bulk_state.remaining_bytes.get(table.held.key, table.bytes_left)
+    return replace(table, bytes_left=bytes_left, under_way=bulk_state.is_copying(table.held))
 
 
 def with_oldest_evidence(context: RegionContext, status: RegionStatus) -> RegionStatus:

@@ -219,11 +219,8 @@ def _no_primary_error(primary: Primary) -> CatalogUnreachable | NotPrimary:
 def _require_no_commits(connection: Connection[Any], target: Region) -> None:
     """Refuse a region that has commits and no term: which of them are its own isn't known, so they would be lost."""
     is_seeded = connection.execute("SELECT to_regclass('refs2') IS NOT NULL").fetchone()
-    branches = (
-        [name for name, head in read_references(connection).items() if head != _NO_ANCESTOR]
-        if is_seeded and is_seeded[0]
-        else []
-    )
+    heads = read_references(connection) if is_seeded and is_seeded[0] else {}
+    branches = [name for name, head in heads.items() if head != _NO_ANCESTOR]
     if branches:
         raise UsageError(
             f"region {target.name} has commits and knows no term: which of them only it has can't be told: "

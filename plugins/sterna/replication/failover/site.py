@@ -270,18 +270,15 @@ def read_site(connection: Connection[Any], region: Region) -> CatalogSite:
         ).fetchone()
         assert row is not None  # a SELECT without FROM
         writable, main, references = bool(row[0]), str(row[1] or ""), references_digest(connection)
-    subscription = connection.execute(_SUBSCRIPTION_QUERY).fetchone()
+    row = connection.execute(_SUBSCRIPTION_QUERY).fetchone()
+    following = CatalogSubscription(str(row[0]), bool(row[1]), int(row[2]), row[3]) if row else None
     return CatalogSite(
         region=region.name,
         term=read_term(connection),
         writable=writable,
         main=main,
         references=references,
-        following=CatalogSubscription(
-            str(subscription[0]), bool(subscription[1]), int(subscription[2]), subscription[3]
-        )
-        if subscription
-        else None,
+        following=following,
         slots=_read_slots(connection),
     )
 

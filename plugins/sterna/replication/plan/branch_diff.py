@@ -108,11 +108,8 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
         )
     else:
         history = _commits_after(context, source_hash, head.watermark) if has_watermark else []
-    commits = (
-        history
-        if history or (has_watermark and not options.reset_watermark_to)
-        else _newest_commit(context, source_hash)
-    )
+    is_current = has_watermark and not (history or options.reset_watermark_to)
+    commits = history if history or is_current else _newest_commit(context, source_hash)
     compare_all = options.full or options.reset_watermark_to or options.generation
     ahead = _hashes_ahead(context, head)
     if has_watermark and head.digest == digest and not (head.held_list.read_error or compare_all):
@@ -128,6 +125,8 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     if options.tables:
         _require_names(context, source_hash, candidates, options.tables)
         candidates = _filter_candidates(candidates, atomic_groups, Policy(tables=list(options.tables)))
+    oldest = history[-1:] or ([] if has_watermark else commits[:1])
+    has_left_main = has_watermark and not starts_at_watermark(history, source_hash, head.watermark)
     return Changes(
         source_hash=source_hash,
         candidates=candidates,
@@ -137,14 +136,10 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
             key_name(key): commit.commit_time.isoformat() for commit in grouped_commits for key in _changed_keys(commit)
         },
         shown_hash=grouped_commits[-1].parent if grouped_commits is not history else "",
-        oldest=history[-1].commit_time.isoformat()
-        if history
-        else (commits[0].commit_time.isoformat() if commits and not has_watermark else ""),
+        oldest=oldest[0].commit_time.isoformat() if oldest else "",
         newest=commits[0].commit_time.isoformat() if commits else "",
         filtered=bool(options.tables),
-        watermark_reset_from=head.watermark
-        if has_watermark and not starts_at_watermark(history, source_hash, head.watermark)
-        else "",
+        watermark_reset_from=head.watermark if has_left_main else "",
         ahead=ahead,
     )
 

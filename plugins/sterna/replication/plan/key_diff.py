@@ -168,12 +168,10 @@ def _renames(candidates: Iterable[Candidate]) -> dict[str, Candidate]:
     }
     renames = {}
     for candidate in all_candidates:
-        old = (
-            gone.get(candidate.source.id)
-            if candidate.source and candidate.source.id and not candidate.before and not candidate.replica
-            else None
-        )
-        if old is not None and old.before and candidate.source and old.before.kind == candidate.source.kind:
+        if candidate.source is None or candidate.before or candidate.replica:
+            continue
+        old = gone.get(candidate.source.id or "")
+        if old is not None and old.before and old.before.kind == candidate.source.kind:
             renames[key_name(candidate.key)] = old
     return renames
 

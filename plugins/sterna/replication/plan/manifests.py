@@ -216,11 +216,10 @@ def content_rows(context: RegionContext, table: str, files: pa.Table, local: dic
     parts = []
     for batch in files.to_batches():
         paths, sizes = batch.column("file_path"), batch.column("file_size")
-        targets = (
-            batch.column("target")
-            if has_targets
-            else pa.array([context.mapping.content_uri(path) for path in paths.to_pylist()], pa.string())
-        )
+        if has_targets:
+            targets = batch.column("target")
+        else:
+            targets = pa.array([context.mapping.content_uri(path) for path in paths.to_pylist()], pa.string())
         foreign = pc.not_equal(paths, targets)
         if not pc.all(foreign).as_py():
             in_place = pc.invert(foreign)

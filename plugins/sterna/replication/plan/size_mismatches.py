@@ -52,13 +52,9 @@ def hold_size_mismatches(
     for file in copied_files:
         if file.table not in faults and sources[file.source] in (None, file.size):
             damaged_targets[file.table].add(file.target)
-    for action in resolution.actions if damaged_targets else ():
-        damage = (
-            _published_damage(context, action, damaged_targets[action.key], changes)
-            if action.key in damaged_targets
-            else None
-        )
-        if damage is not None:
+    for action in resolution.actions:
+        targets = damaged_targets.get(action.key)
+        if targets and (damage := _published_damage(context, action, targets, changes)):
             faults[action.key] = damage
     return [held_with_error(held_if_failed[name], error) for name, error in faults.items()]
 

@@ -117,14 +117,11 @@ def _list_metadata(
         referrers: takes what names each manifest.
     """
     new_snapshots = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in reached]
-    proven = (
-        _reusable_manifests(context, metadata, new_snapshots, reached, replica_metadata, metadata_version)
-        if replica_metadata
-        else {}
-    )
-    lists = list(
-        dict.fromkeys(snapshot.manifest_list for snapshot in new_snapshots if snapshot.manifest_list is not None)
-    )
+    proven: dict[str, LocalizedFile] = {}
+    if replica_metadata:
+        proven = _reusable_manifests(context, metadata, new_snapshots, reached, replica_metadata, metadata_version)
+    named_lists = (snapshot.manifest_list for snapshot in new_snapshots)
+    lists = list(dict.fromkeys(uri for uri in named_lists if uri is not None))
     inline = list(dict.fromkeys(path for snapshot in new_snapshots for path in snapshot.manifests))
     listed = {manifest.path: manifest for manifest in read_lists(context, lists, referrers)}
     origins = {path: context.mapping.origin_uri(path) for path in (*listed, *inline)} if proven else {}
@@ -198,15 +195,10 @@ def _reached_lists(
     metadata_version: MetadataVersion,
 ) -> dict[int, str]:
     """Return, by snapshot id, the replica's manifest list of every snapshot that its head has already."""
-    replica_lists = (
-        {
-            snapshot.snapshot_id: snapshot.manifest_list
-            for snapshot in replica_metadata.snapshots
-            if snapshot.manifest_list
-        }
-        if replica_metadata
-        else {}
-    )
+    replica_snapshots = replica_metadata.snapshots if replica_metadata else ()
+    replica_lists = {
+        snapshot.snapshot_id: snapshot.manifest_list for snapshot in replica_snapshots if snapshot.manifest_list
+    }
     return {
         snapshot.snapshot_id: replica_lists[snapshot.snapshot_id]
         for snapshot in metadata.snapshots
@@ -272,25 +264,15 @@ def _new_statistics(
     context: RegionContext, table: str, metadata: TableMetadata, replica_metadata: TableMetadata | None
 ) -> pa.Table:
     """Return path and size of the statistics files that the replica's head doesn't have, and that are there."""
-    existing = (
-        {(statistics_file.path, statistics_file.length) for statistics_file in replica_metadata.statistics}
-        if replica_metadata
-        else set()
-    )
+    existing = {(file.path, file.length) for file in replica_metadata.statistics} if replica_metadata else set()
     present = available_statistics(context.objects, metadata.statistics)
-    for statistics_file in metadata.statistics:
-        if statistics_file not in present:
-            _log.warning(
-                "table %s: statistics are left out, their file is missing: %s", table, printable(statistics_file.path)
-            )
+    for file in metadata.statistics:
+        if file not in present:
+            _log.warning("table %s: statistics are left out, their file is missing: %s", table, printable(file.path))
     new = [
-        statistics_file
-        for statistics_file in metadata.statistics
-        if statistics_file in present
-        and (context.mapping.content_uri(statistics_file.path), statistics_file.length) not in existing
+        file
+        for file in metadata.statistics
+        if file in present and (context.mapping.content_uri(file.path), file.length) not in existing
     ]
-    paths, sizes = (
-        pa.array([statistics_file.path for statistics_file in new], pa.string()),
-        pa.array([statistics_file.length for statistics_file in new], pa.int64()),
-    )
-    return pa.table({"file_path": paths, "file_size": sizes})
+    schema = pa.schema([("file_path", pa.string()), ("file_size", pa.int64())])
+    return pa.table([[file.path for file in new], [file.length for file in new]], schema=schema)

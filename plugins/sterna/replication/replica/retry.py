@@ -47,18 +47,10 @@ class Backoff:
         held_keys = list(held)
         polled = self._with_ship_time(held_keys, now)
         keys = frozenset(held_key.key for held_key in held_keys if remedy_of(held_key.kind) is not Remedy.HOLD)
-        if keys - self.keys:
-            return replace(
-                polled,
-                keys=keys,
-                delay_seconds=INITIAL_DELAY_SECONDS,
-                retry_at=min(self.retry_at, now + INITIAL_DELAY_SECONDS),
-            )
-        return (
-            replace(polled, keys=keys)
-            if keys
-            else replace(polled, keys=keys, delay_seconds=INITIAL_DELAY_SECONDS, retry_at=math.inf)
-        )
+        if keys and keys <= self.keys:
+            return replace(polled, keys=keys)
+        retry_at = min(self.retry_at, now + INITIAL_DELAY_SECONDS) if keys else math.inf
+        return replace(polled, keys=keys, delay_seconds=INITIAL_DELAY_SECONDS, retry_at=retry_at)
 
     def _with_ship_time(self, held: Iterable[Held], now: float) -> Backoff:
         moments = {
@@ -74,19 +66,12 @@ class Backoff:
 
     def after_retry(self, now: float) -> Backoff:
         """Return what follows when they are being tried because it is time."""
-        doubled = (
-            replace(self, delay_seconds=min(self.delay_seconds * 2, MAX_DELAY_SECONDS))
-            if now >= self.retry_at
-            else self
-        )
-        return doubled.after_run(now)
+        delay = min(self.delay_seconds * 2, MAX_DELAY_SECONDS) if now >= self.retry_at else self.delay_seconds
+        return replace(self, delay_seconds=delay).after_run(now)
 
     def after_run(self, now: float) -> Backoff:
         """Return what follows when they are being tried anyway, by the run that a new commit starts."""
-        rescheduled = replace(self, retry_at=now + self.delay_seconds) if self.keys else self
+        retry_at = now + self.delay_seconds if self.keys else self.retry_at
         # What was to be published by now, and still waits after this run, is tried again soon.
-        return (
-            replace(rescheduled, ship_retry_at=now + INITIAL_DELAY_SECONDS)
-            if now >= self.ship_retry_at
-            else rescheduled
-        )
+        ship_retry_at = now + INITIAL_DELAY_SECONDS if now >= self.ship_retry_at else self.ship_retry_at
+        return replace(self, retry_at=retry_at, ship_retry_at=ship_retry_at)

@@ -269,11 +269,9 @@ class Follower:
         if last is None or last.reason != reason:
             self.notify(f"left to the DAG: {reason}")
         self._hand_over()
-        pause = (
-            min(2 * last.backoff_seconds, self.options.max_backoff_seconds)
-            if last and last.replica_hash == replica_hash
-            else self.options.initial_backoff_seconds
-        )
+        pause = self.options.initial_backoff_seconds
+        if last and last.replica_hash == replica_hash:
+            pause = min(2 * last.backoff_seconds, self.options.max_backoff_seconds)
         self._deferred = _DeferredPlan(replica_hash, reason, pause, time.monotonic() + pause)
         return self._poll_interval(time.monotonic())
 

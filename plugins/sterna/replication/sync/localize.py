@@ -153,11 +153,10 @@ def localize_files(
         requests = [json.dumps(vars(task)) for task in tasks]
         placement = choose_placement(context.region, role, [row["size"] for row in rows])
         progress(placement.line)
-        answers = (
-            _localize_locally(context.objects, requests)
-            if placement.where == "here"
-            else run_on_engine(engine, function, requests, f"localize {role}")
-        )
+        if placement.where == "here":
+            answers = _localize_locally(context.objects, requests)
+        else:
+            answers = run_on_engine(engine, function, requests, f"localize {role}")
         for row, answer in zip(rows, answers, strict=True):
             localized.add(role, row, json.loads(answer))
     return StageReport(localized.files, localized.bytes, localized.new_bytes, tuple(localized.failed.values()))

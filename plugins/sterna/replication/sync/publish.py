@@ -261,11 +261,9 @@ def sterna_version() -> str:
 
 
 def _message(plan: Plan, resolution: Resolution, held_count: int) -> str:
-    subject = (
-        f"restores the branch over {plan.restored_commits}"
-        if plan.restored_commits
-        else f"{SOURCE_BRANCH}@{plan.source_hash[:12]}"
-    )
+    subject = f"{SOURCE_BRANCH}@{plan.source_hash[:12]}"
+    if plan.restored_commits:
+        subject = f"restores the branch over {plan.restored_commits}"
     if plan.watermark_reset_from:
         subject = f"{subject}, watermark reset from {plan.watermark_reset_from[:12]},"
     return f"sterna: {subject} in {plan.region}: {_counts_text(resolution.actions)}, {held_count} held"

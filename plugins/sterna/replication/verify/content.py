@@ -180,11 +180,9 @@ class Comparison:
             return _ComparisonResult(file.uri)
         except TableError as error:
             # The expected content is unknown where the source can't be read.
-            return (
-                _ComparisonResult(file.uri, len(replica), (error.message,), UNREADABLE)
-                if error.file == file.uri
-                else _ComparisonResult(file.uri)
-            )
+            if error.file != file.uri:
+                return _ComparisonResult(file.uri)
+            return _ComparisonResult(file.uri, len(replica), (error.message,), UNREADABLE)
         return _ComparisonResult(file.uri, len(replica), differences)
 
     def _compare_bytes(self, copy: tuple[str, Sequence[str]]) -> _ComparisonResult:
@@ -197,13 +195,10 @@ class Comparison:
             source, (_, source_sha256) = _read_first(partial(sha256_of, self.context.objects), sources)
         except (ObjectMissing, TableError):
             return _ComparisonResult(uri)
-        return _ComparisonResult(
-            uri,
-            size,
-            ()
-            if replica_sha256 == source_sha256
-            else (f"its content is not that of {source}: SHA-256 {replica_sha256}, there {source_sha256}",),
-        )
+        if replica_sha256 == source_sha256:
+            return _ComparisonResult(uri, size)
+        fault = f"its content is not that of {source}: SHA-256 {replica_sha256}, there {source_sha256}"
+        return _ComparisonResult(uri, size, (fault,))
 
 
 def _read_first(read: Callable[[str], _T], uris: Sequence[str]) -> tuple[str, _T]:

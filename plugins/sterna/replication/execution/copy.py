@@ -238,10 +238,8 @@ class CopyRun:
         """Run rclone over files of one origin; its failure is judged by what arrived."""
         names = [self._relative_path(file) for file in files]
         origin, replica = (self._folder(uri.removesuffix(f"/{names[0]}")) for uri in (files[0].source, files[0].target))
-        size, count = (
-            sum({file.target: file.size for file in self.files}.values()),
-            len({file.target for file in self.files}),
-        )
+        target_sizes = {file.target: file.size for file in self.files}
+        size, count = sum(target_sizes.values()), len(target_sizes)
         return copy_files(
             origin,
             replica,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 
 from sterna.catalog.nessie.catalog import open_nessie
 from sterna.config.registry.model import SOURCE_BRANCH, Region, Registry
@@ -142,12 +143,8 @@ def require_unchanged(approved: Promotion, current: Promotion) -> None:
         UsageError: another term would begin, another primary be replaced, less of `main` be there, or less was seen.
     """
     hint = "run it again, and read its output; nothing was changed"
-    if (current.term, current.old, current.planned, current.resumed) != (
-        approved.term,
-        approved.old,
-        approved.planned,
-        approved.resumed,
-    ):
+    facts = attrgetter("term", "old", "planned", "resumed")
+    if facts(current) != facts(approved):
         raise UsageError(f"since the approval another promotion became due: term {current.term}", hint=hint)
     if unseen := sorted({*current.silent} - {*approved.silent}):
         raise UsageError(f"since the approval {', '.join(unseen)} stopped answering", hint=hint)

@@ -243,9 +243,8 @@ def _check_range(context: RegionContext, store: PartStore, item: dict[str, Any])
         for number, rows in listing.split_by_batch(checked_rows)
     ]
     root = context.region.replica_root
-    size_mismatches = sorted(
-        checked.size_mismatches(), key=lambda file: is_inside(file.target, root)
-    )  # originals first
+    # Originals first.
+    size_mismatches = sorted(checked.size_mismatches(), key=lambda file: is_inside(file.target, root))
     return {
         "batches": lists,
         "targets": checked.target_count,

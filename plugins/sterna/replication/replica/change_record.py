@@ -161,10 +161,8 @@ def change_record_property(
     # A name that a rule has meanwhile taken off this region isn't written once more.
     released = {name for name in was_held if not context.registry.exclusion_reason(name, context.region.name)}
     record = _build_record(catalog, branch, plan, tuple(actions), tuple(held), released)
-    header, text = (
-        ChangeRecordHeader(_last_record_number(catalog, branch, plan.replica_hash) + 1, plan.run_id),
-        change_record_text(record),
-    )
+    header = ChangeRecordHeader(_last_record_number(catalog, branch, plan.replica_hash) + 1, plan.run_id)
+    text = change_record_text(record)
     if len(text) <= MAX_INLINE_BYTES:
         return property_text(header, record)
     context.objects.write_new(change_record_uri(context, plan.run_id), gzip.compress(text.encode(), mtime=0))
@@ -173,9 +171,8 @@ def change_record_property(
 
 def property_text(header: ChangeRecordHeader, record: ChangeRecord | None = None) -> str:
     """Return the property's value: the header, and all parts where these aren't in an object."""
-    return _dump_json(
-        _without_empty(HEADER.encode(header)) | ({} if record is None else _without_empty(CHANGES.encode(record)))
-    )
+    changes = {} if record is None else CHANGES.encode(record)
+    return _dump_json(_without_empty(HEADER.encode(header) | changes))
 
 
 def change_record_text(record: ChangeRecord) -> str:
@@ -286,12 +283,9 @@ def record_number(commit: Commit) -> int:
 
 
 def _parse_header(commit: Commit) -> ChangeRecordHeader | None:
+    text = commit.properties.get(CHANGE_RECORD_PROPERTY)
     try:
-        return (
-            parse_property(commit.properties[CHANGE_RECORD_PROPERTY])[0]
-            if CHANGE_RECORD_PROPERTY in commit.properties
-            else None
-        )
+        return None if text is None else parse_property(text)[0]
     except MalformedRecord:
         return None
 

@@ -63,9 +63,8 @@ def _sync_until_done(context: RegionContext, options: SyncOptions, progress: Pro
 
 def _sync_both_lanes(context: RegionContext, options: SyncOptions, progress: Progress, engine: Engine) -> Report:
     total = _sync_until_done(context, replace(options, lane="small"), progress, engine)
-    remaining = any(
-        held_key.bytes for held_key in (*total.transit, *total.held)
-    )  # what it could not bring once it tries again
+    # What it could not bring once it tries again.
+    remaining = any(held_key.bytes for held_key in (*total.transit, *total.held))
     followup = replace(options, full=False, restore_branch=False, reset_watermark_to="")  # that was done
 
     def publish(reports: list[Report]) -> None:

@@ -156,14 +156,10 @@ class Comparison:
         if policy.history.latest is not None or policy.history.since is not None:
             return True
         mapping = self.context.mapping
-        metadata_version, shown = (
-            current_metadata_version(mapping, reached.metadata),
-            extra_snapshot_id(reached.metadata),
-        )
-        return (
-            bool(main)
-            and mapping.metadata_uri(main, policy, metadata_version, extra_snapshot_id=shown) != reached.metadata
-        )
+        metadata_version = current_metadata_version(mapping, reached.metadata)
+        shown = extra_snapshot_id(reached.metadata)
+        expected = main and mapping.metadata_uri(main, policy, metadata_version, extra_snapshot_id=shown)
+        return bool(main) and expected != reached.metadata
 
     def _compare_meaning(self, file: _RewrittenFile) -> _ComparisonResult:
         objects = self.context.objects

@@ -32,8 +32,6 @@ from sterna.storage.read_cache import cache_uri
 if TYPE_CHECKING:
     from sterna.storage.objects import Objects
 
-DELETED = 2
-"""Status of a manifest's entry."""
 _MAX_WRITE_CONCURRENCY = 8
 _MAX_PENDING_BYTES = 16 << 20
 MAX_PENDING_OBJECTS = 16

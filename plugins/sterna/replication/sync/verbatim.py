@@ -16,9 +16,7 @@ from sterna.catalog.model import ICEBERG_TABLE
 from sterna.config.mapping import extra_snapshot_id
 from sterna.config.verbatim_copies import marker_uri, verbatim_uri
 from sterna.errors import SizeDiffers, SourceGone, SternaError, TableError
-from sterna.iceberg.manifests.fields import POSITION_DELETES
-from sterna.libraries import pa, pc
-from sterna.replication.plan.manifests import DELETED
+from sterna.libraries import pa
 from sterna.replication.plan.metadata_reader import parse_avro, read_files, read_lists, read_metadata
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.desired_state import retained_snapshots
@@ -294,15 +292,12 @@ class _CopyReader:
         Args:
             lengths: by URI, each manifest's length by its list.
         """
-        from sterna.iceberg.manifests.manifest import read_entries
+        from sterna.iceberg.manifests.manifest import live_position_deletes, read_entries
 
         places = dict(zip(self._places(lengths), lengths.values(), strict=True))
         for uri, data in read_files(self.context, places):
             entries = parse_avro(self.context, uri, data, read_entries)
-            live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
-            deletes = live.filter(pc.equal(live.column("content"), POSITION_DELETES))
-            columns = (deletes.column(name).to_pylist() for name in ("file_path", "file_size"))
-            yield from dict(zip(*columns, strict=True)).items()
+            yield from dict(live_position_deletes(entries)).items()
 
 
 def _report(copies: _Copies, progress: Progress) -> None:

@@ -43,10 +43,11 @@ def record_lags(
     from airflow.sdk.observability import stats
 
     from sterna.operations.alarms import without_allowed
+    from sterna.replication.replica.held import split_in_transit
     from sterna.replication.replica.lag import Lags, held_lag
 
     tags = {"region": region}
-    held, transit = ([table for table in lagging if table.in_transit is in_transit] for in_transit in (False, True))
+    held, transit = split_in_transit(lagging)
     counted = without_allowed(held, allowed)
     held_lag_seconds, transit_lag = held_lag(counted), held_lag(transit)
     stats.gauge("sterna.held_tables", len(held), tags=tags)

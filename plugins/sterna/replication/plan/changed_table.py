@@ -59,10 +59,8 @@ def read_needed_files(
     proves = not _proves_nothing(context, action, shown_uri)
     replica_metadata = None if action.replaces else read_replica_metadata(context, shown_uri, required=proves)
     if replica_metadata is not None and replica_metadata.uuid != metadata.uuid:
-        action, replica_metadata = (
-            replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""),
-            None,
-        )
+        action = replace(action, replaces=not action.renamed_from, content_id="", renamed_from="")
+        replica_metadata = None
     action = _with_snapshots(action, full_metadata, replica_metadata)
     completed_metadata, completed = _completed_version(context, action, metadata, listing)
     list_files = partial(list_table_files, context, action.key, action.source, action.target, metadata)

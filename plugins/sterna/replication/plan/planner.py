@@ -125,9 +125,8 @@ def _compare_branches(context: RegionContext, options: SyncOptions, progress: Pr
         seed_group(draft, changes, head, options.seed_group) if seeding else (draft.actions, False, [])
     )
     progress(
-        f"{len(changes.candidates)} keys compared: {len(draft.actions)} to change, {draft.unchanged} as they should "
-        "be, "
-        f"{len(draft.held)} held"
+        f"{len(changes.candidates)} keys compared: {len(draft.actions)} to change, "
+        f"{draft.unchanged} as they should be, {len(draft.held)} held"
     )
     large_lane = read_large_lane(context, head, options, current_digest)
     to_ship = waiting_to_ship(context, actions, head, changes)

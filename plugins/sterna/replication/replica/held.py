@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -77,6 +78,12 @@ class Held:
             remaining = f"{self.bytes} bytes left; " if self.bytes else ""
             return printable(f"{self.state} {self.key} since {self.since}: {remaining}{self.reason}", 10_000)
         return printable(f"held {self.key} since {self.since}: {self.kind}: {self.reason} {self.file}".rstrip(), 10_000)
+
+
+def split_in_transit(held: Iterable[Held]) -> tuple[tuple[Held, ...], tuple[Held, ...]]:
+    """Return the keys that are held for a fault, of theirs or of others, and those that are in transit."""
+    keys = tuple(held)
+    return tuple(key for key in keys if not key.in_transit), tuple(key for key in keys if key.in_transit)
 
 
 def held_since(held: Held) -> datetime | None:

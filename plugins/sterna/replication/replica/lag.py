@@ -15,7 +15,7 @@ from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import BranchChanged, Diverged
 from sterna.replication.replica.divergence import divergence_error
 from sterna.replication.replica.head import Head, read_head
-from sterna.replication.replica.held import Held, held_since, parse_commit_time
+from sterna.replication.replica.held import Held, held_since, parse_commit_time, split_in_transit
 from sterna.replication.replica.held_list import HeldList
 from sterna.replication.replica.region import RegionContext
 
@@ -39,10 +39,7 @@ class Lags:
     @classmethod
     def from_held_keys(cls, watermark: float, held_keys: Iterable[Held], now: datetime | None = None) -> Lags:
         """Return the lags of a region, by its watermark's and by the keys that stay behind."""
-        entries = list(held_keys)
-        held, transit = (
-            [held_key for held_key in entries if held_key.in_transit is in_transit] for in_transit in (False, True)
-        )
+        held, transit = split_in_transit(held_keys)
         return cls(watermark, held_lag(held, now), held_lag(transit, now))
 
     @classmethod

@@ -16,7 +16,7 @@ from sterna.replication.execution.executor import Placement, plan_placements
 from sterna.replication.plan.inventory import copied_by_table
 from sterna.replication.plan.metadata_reader import require_resident
 from sterna.replication.replica import file_list as listing
-from sterna.replication.replica.held import Held
+from sterna.replication.replica.held import Held, split_in_transit
 from sterna.replication.replica.model import Plan
 from sterna.replication.replica.region import RegionContext
 
@@ -95,6 +95,7 @@ def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> PlanE
     Args:
         files: its list of files, None when it has none.
     """
+    held, transit = split_in_transit(plan.held)
     return PlanExplanation(
         region=plan.region,
         branch=context.region.replica_branch,
@@ -109,8 +110,8 @@ def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> PlanE
         localize=() if files is None else tuple(plan_placements(context.region, files)),
         origins=_origins(plan),
         egress_cost=round(plan.egress_cost, 6),
-        held=tuple(held_key for held_key in plan.held if not held_key.in_transit),
-        transit=tuple(held_key for held_key in plan.held if held_key.in_transit),
+        held=held,
+        transit=transit,
     )
 
 

@@ -29,6 +29,7 @@ from sterna.replication.replica.bulk_state import Heartbeat, keep_alive
 from sterna.replication.replica.catalog_copy import wait_until_served
 from sterna.replication.replica.delay_index import update_delay_index
 from sterna.replication.replica.head import GC_EXPIRY_SECONDS, read_head
+from sterna.replication.replica.held import Held, split_in_transit
 from sterna.replication.replica.ids import new_run_id
 from sterna.replication.replica.lag import lags_after_sync
 from sterna.replication.replica.model import CopyBatch, Plan, Report, StageReport, TableFailure
@@ -124,7 +125,8 @@ def _finish_idle(context: RegionContext, sync_plan: Plan, started: float, progre
         bulk_run.record_excluded(context, sync_plan)
     for held_key in sync_plan.held:
         progress(held_key.line)
-    report = _idle_report(context, sync_plan, time.monotonic() - started)
+    watermark_kept = sync_plan.watermark != sync_plan.source_hash
+    report = _report(context, sync_plan, sync_plan.held, started, watermark_kept=watermark_kept)
     if sync_plan.held:
         run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
     complete_verbatim(context, sync_plan, (), progress)
@@ -176,10 +178,8 @@ def copy(
     sync_plan = load_plan(context, run)
     run_progress = read_run_progress(context, run, sync_plan)
     columns = ("table", "source", "target", "size")
-    list_name = next(
-        (planned_batch.list_name for planned_batch in sync_plan.batches if planned_batch.number == batch), ""
-    )
-    files = run_folder.load_files(context, run, batch=batch, list_name=list_name)
+    list_names = {planned_batch.number: planned_batch.list_name for planned_batch in sync_plan.batches}
+    files = run_folder.load_files(context, run, batch=batch, list_name=list_names.get(batch, ""))
     rows = files.select(columns).to_pylist()
     heartbeat = bulk_run.heartbeat_of(context, sync_plan, batch, files) if sync_plan.lane else None
     copied = copy_batch(
@@ -298,23 +298,16 @@ def publish(
     head = read_head(context.primary, context.region.replica_branch)
     # The other run need not have published what this one planned: a clean-up publishes nothing.
     superseded = new_head is None and head.watermark != sync_plan.source_hash
-    lags = lags_after_sync(context, sync_plan.oldest, sync_plan.more or sync_plan.filtered, resolution.held)
-    report = Report(
-        run_id=sync_plan.run_id,
-        region=sync_plan.region,
-        source_hash=sync_plan.source_hash,
+    watermark_kept = sync_plan.more or sync_plan.filtered
+    report = replace(
+        _report(context, sync_plan, resolution.held, started, watermark_kept=watermark_kept),
         outcome="idle" if idle else "published" if new_head else "superseded",
         replica_hash=new_head or "",
         watermark=head.watermark,
         published=tuple(action.key for action in resolution.actions) if new_head else (),
-        held=tuple(held_key for held_key in resolution.held if not held_key.in_transit),
         copied=copied,
         localized=localized,
-        lag_seconds=lags.oldest,
-        watermark_lag_seconds=lags.watermark,
-        seconds=time.monotonic() - started,
         more=sync_plan.more or superseded or _has_main_moved(context, sync_plan, copied + localized),
-        transit=tuple(held_key for held_key in resolution.held if held_key.in_transit),
         large=sync_plan.bulk_run_needed and bool(new_head),
     )
     run_folder.save_report(context, report)
@@ -331,15 +324,12 @@ def summarize(sync_plan: Plan) -> str:
     if sync_plan.idle:
         return f"nothing to do: {sync_plan.region} is at main@{sync_plan.source_hash[:12]}, {len(sync_plan.held)} held"
     files, size = sum(batch.files for batch in sync_plan.batches), sum(batch.bytes for batch in sync_plan.batches)
-    changes = (
-        sum(1 for action in sync_plan.actions if action.target),
-        sum(1 for action in sync_plan.actions if action.change == "drop"),
-    )
+    puts = sum(1 for action in sync_plan.actions if action.target)
+    drops = sum(1 for action in sync_plan.actions if action.change == "drop")
     return (
-        f"main@{sync_plan.source_hash[:12]} to {sync_plan.region}: {changes[0]} tables and views to put, "
-        f"{changes[1]} to drop, "
-        f"{sync_plan.unchanged} left, "
-        f"{len(sync_plan.held)} held; {files} files, {size} bytes to copy in {len(sync_plan.batches)} batches"
+        f"main@{sync_plan.source_hash[:12]} to {sync_plan.region}: {puts} tables and views to put, {drops} to drop, "
+        f"{sync_plan.unchanged} left, {len(sync_plan.held)} held; "
+        f"{files} files, {size} bytes to copy in {len(sync_plan.batches)} batches"
     )
 
 
@@ -427,8 +417,18 @@ def _has_main_moved(context: RegionContext, sync_plan: Plan, reports: StageRepor
     return source_gone and context.primary.reference(SOURCE_BRANCH).hash != sync_plan.source_hash
 
 
-def _idle_report(context: RegionContext, sync_plan: Plan, seconds: float) -> Report:
-    lags = lags_after_sync(context, sync_plan.oldest, sync_plan.watermark != sync_plan.source_hash, sync_plan.held)
+def _report(
+    context: RegionContext, sync_plan: Plan, held: tuple[Held, ...], started: float, *, watermark_kept: bool
+) -> Report:
+    """Return the report of a sync that published nothing.
+
+    Args:
+        held: the keys that stay behind.
+        started: when the stage began, by the monotonic clock.
+        watermark_kept: it leaves the watermark where it was.
+    """
+    lags = lags_after_sync(context, sync_plan.oldest, watermark_kept, held)
+    faulty, in_transit = split_in_transit(held)
     return Report(
         run_id=sync_plan.run_id,
         region=sync_plan.region,
@@ -436,11 +436,11 @@ def _idle_report(context: RegionContext, sync_plan: Plan, seconds: float) -> Rep
         outcome="idle",
         replica_hash=sync_plan.replica_hash,
         watermark=sync_plan.watermark,
-        held=tuple(held_key for held_key in sync_plan.held if not held_key.in_transit),
+        held=faulty,
         lag_seconds=lags.oldest,
         watermark_lag_seconds=lags.watermark,
-        seconds=seconds,
-        transit=tuple(held_key for held_key in sync_plan.held if held_key.in_transit),
+        seconds=time.monotonic() - started,
+        transit=in_transit,
         large=sync_plan.bulk_run_needed,
     )
 

@@ -18,9 +18,8 @@ def require_airflow(installed: str) -> None:
     release = tuple(int(part) for part in installed.split(".")[:2] if part.isdecimal())
     if release < _MIN_AIRFLOW_VERSION:
         raise ImportError(
-            f"sterna needs Airflow {'.'.join(map(str, _MIN_AIRFLOW_VERSION))} or newer, and this is {installed}: "
-            "take a newer one, "
-            "or run the sterna command in an environment without Airflow"
+            f"sterna needs Airflow {'.'.join(map(str, _MIN_AIRFLOW_VERSION))} or newer, and this is {installed}: take "
+            "a newer one, or run the sterna command in an environment without Airflow"
         )
 
 

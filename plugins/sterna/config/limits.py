@@ -73,8 +73,7 @@ class Limits(StrictModel):
         """Return the error that names a limit, the file and the setting."""
         return OverLimit(
             f"{description}: over the limit of {getattr(self, name)} (limits.{name} of the region in the registry: "
-            "raise it "
-            "if the table is honest)",
+            "raise it if the table is honest)",
             file=file,
         )
 

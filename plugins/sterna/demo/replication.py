@@ -295,9 +295,8 @@ def _check_outage(
     differing = [question for question, answer in answers.items() if offline_answers[question] != answer]
     failures.extend(f"eu with us dark: {question}: differs from main" for question in differing)
     progress(
-        f"eu answered {len(offline_answers) - len(differing)} of {len(answers)} questions from main_replica_eu "
-        "exactly as main did, "
-        "with us dark"
+        f"eu answered {len(offline_answers) - len(differing)} of {len(answers)} questions from main_replica_eu exactly "
+        "as main did, with us dark"
     )
 
 

@@ -37,8 +37,7 @@ def expiry_summary_text(expiry: ExpiryReport, swept: SweepReport | None) -> str:
         remaining, garbage = swept.left, swept.garbage
         lines.append(
             f"the last sweep, at {swept.at}: {remaining.files} files of {remaining.bytes} bytes that nothing needs "
-            "were left; "
-            f"{garbage.files} of {garbage.bytes} bytes had waited long enough"
+            f"were left; {garbage.files} of {garbage.bytes} bytes had waited long enough"
         )
     return join_lines(lines)
 

@@ -110,8 +110,7 @@ def short_retention_line(table: ShortRetention) -> str:
     return one_line(
         f"warning {table.key}: main keeps its snapshots for {table.keeps_seconds:.0f} s "
         f"(history.expire.max-snapshot-age-ms), this region is {table.lag_seconds:.0f} s behind: what is expired "
-        "before "
-        "it was copied holds the table"
+        "before it was copied holds the table"
     )
 
 

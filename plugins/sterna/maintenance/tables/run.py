@@ -173,8 +173,7 @@ class MaintenanceRun:
         if unproven:
             self.progress(
                 f"{len(unproven)} groups could not be written, and none was to their store: after a third run that "
-                "can't, "
-                "they are tried once a day"
+                "can't, they are tried once a day"
             )
         if readable:
             write_unwritten(self.context, proven, self.clock(), unproven)

@@ -86,8 +86,7 @@ def read_row(columns: Sequence[SourceColumn], row: Mapping[str, Any], absent: Ma
         except (ValueError, OverflowError, InvalidOperation, TypeError, KeyError):
             raise UnfitSource(
                 f"a value of column {name} has no place in {_type_name(column.column.type)}: infinity, NaN, a far "
-                "year, "
-                "a date that no calendar has, or an array that is no list",
+                "year, a date that no calendar has, or an array that is no list",
                 hint="see UnfitSource in the run book",
             ) from None
     return values

@@ -119,8 +119,7 @@ def find_disallowed(expressions: Iterable[tuple[str, Any]]) -> Iterator[str]:
         elif name not in ALLOWED:
             yield (
                 f"it has `{_function_name(name, expression)}`, and it isn't known of that function that steps and a "
-                "rebuild "
-                "come to the same rows"
+                "rebuild come to the same rows"
             )
         elif name not in _WITHOUT_TYPE and any(" collate " in kind for kind in leaf_types(expression.dataType())):
             yield f"it has a {expression.dataType().catalogString()}: by a collation other texts are equal"

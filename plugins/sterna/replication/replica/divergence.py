@@ -21,8 +21,7 @@ def divergence_error(context: RegionContext, source_hash: str, watermark: str) -
         f"{SOURCE_BRANCH} is at {source_hash}; {watermark}, which {context.region.replica_branch} is at, is none of "
         "its ancestors",
         hint=f"{SOURCE_BRANCH} was reassigned, reset or rewritten: find the cause; the replica stays as it is until "
-        "main is put back, or "
-        f"`sterna reset-watermark --to {source_hash}` takes it as the truth",
+        f"main is put back, or `sterna reset-watermark --to {source_hash}` takes it as the truth",
     )
 
 

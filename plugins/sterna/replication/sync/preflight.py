@@ -121,8 +121,7 @@ def _length_mismatches(uri: str, data: bytes, localized: _LocalizedFiles) -> Ite
         if localized.has_other_length(path, length):
             yield NotLocalized(
                 f"a localized file has {localized.length(path)} bytes, {uri} says {length}: `sterna repair "
-                "--rewrite-metadata` "
-                "rewrites both",
+                "--rewrite-metadata` rewrites both",
                 file=path,
             )
 

@@ -129,9 +129,8 @@ def check_view(document: dict[str, Any], uri: str, places: Places, findings: Fin
         findings.add(
             OTHER_CATALOG,
             uri,
-            f"its SQL names {', '.join(sorted(other_catalogs))}: a reader of the replica reads there, be it `main` "
-            "or dark; "
-            "define the name in the registry's `views`, or create the view again without it",
+            f"its SQL names {', '.join(sorted(other_catalogs))}: a reader of the replica reads there, be it `main` or "
+            "dark; define the name in the registry's `views`, or create the view again without it",
         )
 
 

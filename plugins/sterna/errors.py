@@ -7,7 +7,7 @@ more specific code. docs/errors.md, generated from these classes, shows the tree
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum, IntEnum
 from typing import ClassVar
 
@@ -132,6 +132,12 @@ def printable(text: str, max_characters: int = MAX_SHOWN_CHARACTERS) -> str:
     shown = text if text.isprintable() else "".join(map(_escape_character, text))
     half = max_characters // 2 - 20
     return shown if len(shown) <= max_characters else f"{shown[:half]}…{len(shown) - 2 * half} more…{shown[-half:]}"
+
+
+def list_some(texts: Sequence[str], most: int = 20, separator: str = ", ") -> str:
+    """Return texts on one line: the first ones, and how many more there are."""
+    more = f"{separator.rstrip(', ')} and {len(texts) - most} more" if len(texts) > most else ""
+    return separator.join(texts[:most]) + more
 
 
 def printable_lines(text: str) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from sterna.config.registry.policy import matching_pattern
-from sterna.errors import ExitCode, printable
+from sterna.errors import ExitCode, list_some, printable
 from sterna.runtime.status import Condition, blocked, is_overdue
 
 if TYPE_CHECKING:
@@ -142,21 +142,16 @@ def _held_text(status: RegionStatus, limits: AlarmLimits) -> str:
     ]
     if not overdue:
         return ""
-    more = f"; and {len(overdue) - _MAX_NAMED_TABLES} more" if len(overdue) > _MAX_NAMED_TABLES else ""
-    details = "; ".join(_held_table_text(held_table) for held_table in overdue[:_MAX_NAMED_TABLES])
-    return (
-        f"{status.region} holds {len(overdue)} tables for more than {limits.lag:.0f} s, the oldest first: "
-        f"{details}{more}"
-    )
+    details = list_some([_held_table_text(held_table) for held_table in overdue], _MAX_NAMED_TABLES, "; ")
+    return f"{status.region} holds {len(overdue)} tables for more than {limits.lag:.0f} s, the oldest first: {details}"
 
 
 def _transit_text(status: RegionStatus, limits: AlarmLimits) -> str:
     overdue = [table for table in status.transit if is_overdue(table.lag_seconds, limits.lag)]
     if not overdue:
         return ""
-    details = "; ".join(_transit_table_text(table) for table in overdue[:_MAX_NAMED_TABLES])
-    more = f"; and {len(overdue) - _MAX_NAMED_TABLES} more" if len(overdue) > _MAX_NAMED_TABLES else ""
-    return f"{status.region} lags behind main by more than {limits.lag:.0f} s with tables in transit: {details}{more}"
+    details = list_some([_transit_table_text(table) for table in overdue], _MAX_NAMED_TABLES, "; ")
+    return f"{status.region} lags behind main by more than {limits.lag:.0f} s with tables in transit: {details}"
 
 
 def _objective_text(status: RegionStatus, _: AlarmLimits) -> str:

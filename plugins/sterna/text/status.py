@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sterna.errors import list_some
 from sterna.operations.alarms import budget_text
 from sterna.text.gc import excluded_size_text, size_text
 from sterna.text.lines import join_lines, one_line
@@ -116,10 +117,9 @@ def short_retention_line(table: ShortRetention) -> str:
 
 def uncopied_line(names: Sequence[str]) -> str:
     """Return the line of tables whose verbatim copies aren't all here."""
-    shown = ", ".join(names[:_MAX_NAMED_TABLES]) + (", …" if len(names) > _MAX_NAMED_TABLES else "")
     return one_line(
-        f"verbatim copies are incomplete of {len(names)} tables and views: {shown} -> sterna sync --full, once their "
-        "stores answer"
+        f"verbatim copies are incomplete of {len(names)} tables and views: {list_some(names, _MAX_NAMED_TABLES)} "
+        "-> sterna sync --full, once their stores answer"
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from sterna.catalog.model import Commit
 from sterna.cli.output import Output
+from sterna.errors import list_some
 from sterna.maintenance.deletion.model import NotDeleted
 from sterna.operations.registry_check import Probe, RegistryCheck
 from sterna.operations.status.model import ExcludedTable, HeldStatus, ShortRetention
@@ -102,3 +103,10 @@ def test_json_of_foreign_text_is_one_line_that_can_be_read_back(capsys: pytest.C
     assert printed.isascii()
     assert printed.count("\n") == 1
     assert json.loads(printed)["findings"][0]["file"] == ODD
+
+
+def test_many_texts_are_the_first_ones_and_a_number():
+    assert list_some([]) == ""
+    assert list_some(["a", "b"], 2) == "a, b"
+    assert list_some(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert list_some(["a: 1", "b", "c"], 1, "; ") == "a: 1; and 2 more"

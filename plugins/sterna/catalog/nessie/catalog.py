@@ -38,11 +38,11 @@ from sterna.errors import (
     CatalogRefused,
     CatalogStateUnknown,
     ReferenceNotFound,
+    list_some,
 )
 
 AUTHOR = "sterna"
 _HASH = re.compile(r"[0-9a-f]{64}")
-_MAX_SHOWN_REFERENCES = 20
 _FIRST_PAGE_COMMITS = 8
 _T = TypeVar("_T")
 
@@ -111,10 +111,8 @@ class NessieCatalog:
             response = self._http.read(f"trees/{_path(name)}")
         except ReferenceNotFound as error:
             names = [reference.name for reference in self.references()]
-            remainder = f" and {len(names) - _MAX_SHOWN_REFERENCES} more" if len(names) > _MAX_SHOWN_REFERENCES else ""
-            shown = ", ".join(names[:_MAX_SHOWN_REFERENCES]) + remainder
             raise ReferenceNotFound(
-                f"there is no branch or tag {name!r} at {self._http.address}; there are: {shown}"
+                f"there is no branch or tag {name!r} at {self._http.address}; there are: {list_some(names)}"
             ) from error
         return self._decode(lambda body: _parse_reference(body["reference"]), response)
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from operator import attrgetter
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, key_name, parse_key
 from sterna.catalog.reader import entries_since
 from sterna.config.registry import run_names
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.sections.maintenance import Maintenance
-from sterna.errors import CatalogError, CredentialError, ReplicaBroken, SternaError, StoreError
+from sterna.errors import CatalogError, CredentialError, ReplicaBroken, SternaError, StoreError, list_some
 from sterna.iceberg.metadata.history import MAX_AGE_PROPERTY
 from sterna.maintenance.deletion.model import Amount
 from sterna.maintenance.gc.retained_heads import refused_versions
@@ -179,20 +180,10 @@ def _check_retention(context: RegionContext, status: RegionStatus) -> tuple[tupl
         for uri, retention in retention_by_uri.items()
         if retention is not None
     )
-    short = sorted(
-        (
-            candidate
-            for candidate in candidates
-            if candidate.keeps_seconds < _WARNING_LAG_FACTOR * candidate.lag_seconds
-        ),
-        key=lambda candidate: candidate.key,
-    )
-    more = ", …" if len(unreadable) > _MAX_NAMED_TABLES else ""
-    line = (
-        f"how long main keeps the snapshots of {len(unreadable)} tables: "
-        f"{', '.join(unreadable[:_MAX_NAMED_TABLES])}{more}"
-    )
-    return tuple(short), line if unreadable else ""
+    short = [table for table in candidates if table.keeps_seconds < _WARNING_LAG_FACTOR * table.lag_seconds]
+    names = list_some(unreadable, _MAX_NAMED_TABLES)
+    line = f"how long main keeps the snapshots of {len(unreadable)} tables: {names}"
+    return tuple(sorted(short, key=attrgetter("key"))), line if unreadable else ""
 
 
 def lagging_tables(context: RegionContext, status: RegionStatus, held: Iterable[str]) -> Iterator[tuple[str, Content]]:

@@ -14,7 +14,7 @@ from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Key, Put, k
 from sterna.catalog.tables import content_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.registry.policy import Policy
-from sterna.errors import ReferenceNotFound, UsageError
+from sterna.errors import ReferenceNotFound, UsageError, list_some
 from sterna.replication.plan.dependencies import merge_groups
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.divergence import (
@@ -28,7 +28,6 @@ from sterna.replication.replica.held import parse_commit_time
 from sterna.replication.replica.model import Action
 from sterna.replication.replica.region import RegionContext
 
-_MAX_SHOWN_NAMES = 20  # names in a message
 _Difference = dict[Key, tuple[Content | None, Content | None]]  # what two commits hold under the keys that differ
 
 
@@ -297,10 +296,8 @@ def _require_names(
     if missing:
         entries = context.primary.entries(SOURCE_BRANCH, source_hash)
         available = sorted(key_name(key) for key, content in entries if content.kind != NAMESPACE)
-        shown = ", ".join(available[:_MAX_SHOWN_NAMES]) + (
-            f" and {len(available) - _MAX_SHOWN_NAMES} more" if len(available) > _MAX_SHOWN_NAMES else ""
-        )
-        raise UsageError(f"no table {', '.join(missing)} on {SOURCE_BRANCH}: there are {shown or 'none'}")
+        shown = list_some(available) or "none"
+        raise UsageError(f"no table {', '.join(missing)} on {SOURCE_BRANCH}: there are {shown}")
 
 
 def _filter_candidates(

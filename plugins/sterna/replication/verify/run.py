@@ -14,7 +14,7 @@ from sterna.config.registry.fingerprint import LOCALIZED_FOLDER, list_metadata_v
 from sterna.config.registry.model import is_inside, prefix_spellings
 from sterna.config.registry.policy import Policy
 from sterna.config.registry.residency import ExcludedPlace
-from sterna.errors import UsageError
+from sterna.errors import UsageError, list_some
 from sterna.replication.replica.head import load_held_list, read_head
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.content import Comparison
@@ -25,7 +25,6 @@ from sterna.replication.verify.source_versions import find_origins
 from sterna.replication.verify.table import TableReach, check_structure
 
 _MAX_CONCURRENT_TABLES = 4
-_MAX_SHOWN_NAMES = 20  # names in a message
 _EPOCH = date(1970, 1, 1)
 
 
@@ -238,10 +237,7 @@ def _select_entries(context: RegionContext, entries: dict[str, Content], names: 
     }
     for text, matching in matches.items():
         if not matching:
-            existing = sorted(entries)
-            shown = ", ".join(existing[:_MAX_SHOWN_NAMES]) + (
-                f" and {len(existing) - _MAX_SHOWN_NAMES} more" if len(existing) > _MAX_SHOWN_NAMES else ""
-            )
-            raise UsageError(f"no table {text!r} on {context.region.replica_branch}: there are {shown or 'none'}")
+            shown = list_some(sorted(entries)) or "none"
+            raise UsageError(f"no table {text!r} on {context.region.replica_branch}: there are {shown}")
     chosen = set().union(*matches.values()) if names else set(entries)
     return {name: entries[name] for name in sorted(chosen)}

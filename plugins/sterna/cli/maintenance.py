@@ -46,7 +46,7 @@ def plan(
     And which snapshots expiry would let go, and what the last sweep of this region found. Only looks, and needs no
     Spark.
     """
-    from sterna.maintenance.deletion.records import read_newest_report
+    from sterna.maintenance.deletion.passes import read_newest_report
     from sterna.maintenance.tables.expire import expire_snapshots
     from sterna.maintenance.tables.plan import plan_maintenance
     from sterna.maintenance.tables.records import SWEEP_REPORT, sweep_folder

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sterna.text.dry_run import NOTHING_CHANGED
-from sterna.text.lines import join_lines
+from sterna.text.lines import NOTHING_CHANGED, join_lines
 
 if TYPE_CHECKING:
     from sterna.maintenance.restore.listing import Restorable

@@ -19,6 +19,7 @@ from sterna.servers.process import free_port
 from tests.faults.test_network import faulty, new_data
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import Proxy, half_open
+from tests.support.often import often
 from tests.support.servers.spark_connect import SparkConnect, start_spark_connect
 
 
@@ -69,7 +70,7 @@ def localize_until(context: RegionContext, proxy: Proxy, run: str, strike: Calla
         stages.localize(context, run, copied, quiet, struck)
 
 
-@pytest.mark.parametrize("who", ["a worker", "the server"])
+@pytest.mark.parametrize("who", often(["a worker", "the server"], ["the server"]))
 def test_spark_that_dies_within_localize_is_told_and_a_later_run_goes_on(
     pair: Pair, server: SparkConnect, who: str
 ) -> None:

@@ -52,6 +52,7 @@ def test_what_was_dropped_answers_as_before(here: World) -> None:
     world.sync("eu")
     assert [(it.key, it.files_from) for it in back(world, had).tables] == [(TABLES[0], "home")]
     assert world.history(f"main_us.{TABLES[0]}") == before[TABLES[0]]
+    world.sync("eu")
     # Then with PURGE, and the namespace with it.
     had = world.catalog.reference("main").hash
     for table in TABLES:

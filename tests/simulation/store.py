@@ -155,8 +155,9 @@ class Objects:
         return len(data if there is None else there.data)
 
     def overwrite(self, uri: str, data: bytes) -> int:
-        """Write what alone is ever written over: the large lane's sign of life."""
-        if not uri.startswith(f"{self.mapping.region.replica_root}/_sterna/transit/"):
+        """Write what alone is ever written over: the large lane's sign of life, and the newest hours of delays."""
+        state = f"{self.mapping.region.replica_root}/_sterna"
+        if not uri.startswith((f"{state}/transit/", f"{state}/delays/")):
             raise Violation(f"written over: {uri}")
         self.turn.call("write over", uri)
         self.store.objects[uri] = Object(data, self.store.now())

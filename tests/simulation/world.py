@@ -281,7 +281,7 @@ class World:
             for uri in self.store.objects
             if self.store.is_below_root(uri)
             and not uri.startswith(
-                tuple(f"{_ROOT}/_sterna/{kind}/" for kind in ("runs", "collect", "transit", "sweep"))
+                tuple(f"{_ROOT}/_sterna/{kind}/" for kind in ("runs", "collect", "transit", "sweep", "delays"))
             )
         }
         if files - self.invariants.reached:

@@ -61,7 +61,7 @@ def groups() -> Mapped[str, Sequence[str]]:
     )
     return {
         "Values in the parts of news, whose places count": _news(),
-        "What a batch of the large lane has fetched: bytes by key": [fetched_text({"ns.a": 1})],
+        "What a batch of the large lane has brought: bytes by key": [fetched_text({"ns.a": 1})],
         "Localized metadata.json": metadata,
         "Marks of change capture": [first.step.position, second.step.position],
         "WAP ids of change capture": [first.step.id, second.step.id],

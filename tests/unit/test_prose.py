@@ -38,8 +38,12 @@ DIALECT = re.compile(
 )
 """Words that plain ones have replaced: persons', and second names of one thing."""
 PLAIN_SOURCES = ("notifications", "pipelines", "serving")
-LASTING_HEADINGS = {"## Who may read what", "## Who may do what"}
-"""Headings that links from elsewhere lead to."""
+LASTING_HEADINGS = {
+    "## Who may read what",
+    "## Who may do what",
+    "### What a batch of the large lane has brought: bytes by key",
+}
+"""Headings that links from elsewhere lead to, or that name what was written in November 2026."""
 RETIRED = re.compile(r"\b(?:anew|signs? of life|rounds? of the large lane)\b", re.IGNORECASE)
 """Words that no document has any more, except where a name on disk has them."""
 LASTING = {

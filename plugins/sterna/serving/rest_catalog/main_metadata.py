@@ -98,7 +98,7 @@ def write_metadata(objects: Objects, folder: str, metadata: Mapping[str, Any], p
         previous_uri: the one before it, whose number it continues; "" for none.
 
     Raises:
-        BadUpdate: a number in it is infinite: nobody could read it.
+        BadUpdate: a number in it is infinite, which no reader takes.
         StoreUnreachable, StoreDenied: the region's store can't be used.
     """
     match = _VERSION.match(previous_uri.rpartition("/")[2])

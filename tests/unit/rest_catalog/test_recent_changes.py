@@ -71,3 +71,19 @@ def test_a_sync_that_saw_a_change_ends_it_unless_the_key_is_held() -> None:
     assert recent.content(KEY, None) is None  # others have dropped it before any sync saw it
     assert recent.content(OTHER, None) == V2.with_id(None)
     assert recent.content(("ns", "later"), None) == V3.with_id(None)
+
+
+def test_what_was_read_before_a_sync_published_it_is_read_again() -> None:
+    """Else a client would see what was before its own write, for which nothing is left here."""
+    recent, branch = RecentChanges(), [V1]
+    recent.record({KEY: (V1, V2)})
+
+    def look() -> object:
+        shown = branch[0]
+        if branch == [V1]:  # a sync publishes the change, and ends, before it is laid over what was read
+            branch[0] = V2
+            recent.content(KEY, V2)
+            recent.discard_until(recent.count)
+        return recent.content(KEY, shown)
+
+    assert recent.with_branch(look) == V2

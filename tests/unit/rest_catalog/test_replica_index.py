@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Delete, Put, namespace_content
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Delete, Put, Reference, namespace_content
 from sterna.serving.rest_catalog.byte_cache import ByteCache, ServedBody
 from sterna.serving.rest_catalog.replica_index import ReplicaIndex, children
 from tests.support.doubles.catalog import InMemoryCatalog
@@ -47,6 +47,25 @@ def test_a_new_head_is_read_by_what_differs() -> None:
     second = index.read()
     assert (second.tables, second.views) == ([("a", "b", "u"), ("a", "t")], [])
     assert first.views == [("a", "v")]
+
+
+def test_a_change_of_this_process_is_shown_while_a_sync_publishes_it_and_ends() -> None:
+    """The head is read before, and by then nothing is left of the change in memory."""
+    catalog = InMemoryCatalog()
+    catalog.create_branch(BRANCH)
+    commit(catalog, Put(("a",), namespace_content(("a",))))
+    index, plain = ReplicaIndex(catalog, BRANCH), catalog.reference
+    index.recent.record({("a",): (namespace_content(("a",)), None)})
+
+    def reference(name: str) -> Reference:
+        head = plain(name)
+        if not index.recent.is_empty:
+            catalog.commit(BRANCH, head.hash, [Delete(("a",))], "a sync")
+            index.recent.discard_until(index.recent.count)
+        return head
+
+    catalog.reference = reference  # type: ignore[method-assign]
+    assert not index.read().has_namespace(("a",))
 
 
 def test_a_branch_that_was_made_anew_is_read_whole() -> None:

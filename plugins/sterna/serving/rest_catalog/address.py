@@ -64,11 +64,15 @@ class Address:
         """Return what clients of this address see under some keys; None: nothing."""
         context = self.region()
         catalog, branch = context.catalog, context.region.replica_branch
-        try:
-            _, contents = catalog.read_current(branch, keys)
-        except ReferenceNotFound:  # the region's first sync makes it
-            contents = {}
-        return {key: self.recent.content(key, contents.get(key)) for key in keys}
+
+        def look() -> dict[Key, Content | None]:
+            try:
+                _, contents = catalog.read_current(branch, keys)
+            except ReferenceNotFound:  # the region's first sync makes it
+                contents = {}
+            return {key: self.recent.content(key, contents.get(key)) for key in keys}
+
+        return self.recent.with_branch(look)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ Other instances show a change once the replica branch has it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from sterna.catalog.model import Content, Key
 
 _Superseded = frozenset[str | None]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class RecentChanges:
 
     def __init__(self) -> None:
         self._changes: dict[Key, _Change] = {}
-        self._count = self._generation = 0
+        self._count = self._generation = self._discards = 0
         self._lock = threading.Lock()
 
     def record(self, changes: Mapping[Key, tuple[Content | None, Content | None]], since: int | None = None) -> None:
@@ -78,6 +80,19 @@ class RecentChanges:
             else:
                 self._remove([key])  # a sync has published a later one
             return shown
+
+    def with_branch(self, look: Callable[[], _T]) -> _T:
+        """Return what is seen of the replica branch together with these changes.
+
+        Args:
+            look: reads the branch, and lays these changes over it. It is called again where some were forgotten
+                meanwhile: what it has read may be older than the sync that published them.
+        """
+        while True:
+            discards = self._discards
+            seen = look()
+            if self._discards == discards:
+                return seen
 
     def entries(self, shown: Mapping[Key, Content]) -> Mapping[Key, Content]:
         """Return all that a client is to see, for listings.
@@ -124,7 +139,7 @@ class RecentChanges:
         """
         with self._lock:
             done = [key for key, change in self._changes.items() if change.number <= count and key not in held]
-            self._remove(done)
+            self._discard(done)
 
     def discard_published(self, count: int) -> None:
         """Forget what the branch has shown: a sync has ended, well or not, that began after it was recorded.
@@ -134,7 +149,11 @@ class RecentChanges:
         """
         with self._lock:
             done = [key for key, change in self._changes.items() if change.number <= count and change.is_published]
-            self._remove(done)
+            self._discard(done)
+
+    def _discard(self, keys: Collection[Key]) -> None:
+        self._discards += bool(keys)
+        self._remove(keys)
 
 
 def _document(content: Content | None) -> str | None:

@@ -94,6 +94,9 @@ class ReplicaIndex:
         Raises:
             CatalogError: the catalog doesn't answer.
         """
+        return self.recent.with_branch(self._read_with_changes)
+
+    def _read_with_changes(self) -> BranchContents:
         branch = self._read_branch()
         if self.recent.is_empty:
             return branch

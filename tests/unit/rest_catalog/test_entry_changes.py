@@ -128,7 +128,7 @@ def test_a_namespace_with_the_name_of_a_place_of_others_has_tables(tmp_path: Pat
     inboxes = [f"{root}/uploads", f"{root}/a/uploads"]
     address = replace(address_of(with_registry(plain, locations=[*locations, far])), near_root=root, inboxes=inboxes)
     for depth in range(1, len(namespace) + 1):
-        changes.create_namespace(address, namespace[:depth], {})
+        namespace_changes.create_namespace(address, namespace[:depth], {})
     changes.create_table(address, namespace, request())
     assert main_json(plain, (*namespace, "new"))["location"].startswith(f"{root}/{folder}/new-")
 

@@ -1,6 +1,6 @@
 """Whether this region serves what `main` has of a table: a commit is taken on no other base.
 
-A sync is waited for where it doesn't. A client that has to come again must see what came first.
+A sync is waited for where it does not. A client that comes again has to see what came first.
 """
 
 from __future__ import annotations

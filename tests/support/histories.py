@@ -100,8 +100,9 @@ def run_history(
     history = History(seed, f"h{seed}", addresses)
     rng = Random(seed)
     began = time.monotonic()
-    # Small as these tables are, every second history is localized on Spark.
-    with _namespaces(world, history.namespace) as namespaces, world.localizing("spark" if seed % 2 else "auto"):
+    # Small as these tables are, every second history of natives is localized on Spark.
+    where = "spark" if seed % 2 and not addresses else "auto"
+    with _namespaces(world, history.namespace) as namespaces, world.localizing(where):
         try:
             _play(world, history, rng, namespaces, frozenset(features))
         except Exception as error:
@@ -124,6 +125,8 @@ def _play(world: World, history: History, rng: Random, namespaces: list[str], fe
     operations: Operations = {**ROWS, **REFS, **SHAPE, **(WAP if "wap" in features else {})}
     catalogs = (*_CATALOGS, *history.addresses)
     if history.addresses:
+        for address in history.addresses:
+            world.sql(f"SHOW NAMESPACES IN {address}")  # `load_state` knows no catalog that no query has named
         operations = with_addresses(operations, catalogs, lambda: list(_names(world, history, "main", ICEBERG_VIEW)))
     for number in range(10, 10 + rng.randrange(8, 16)):
         states = {table: load_state(world.spark, f"main_us.{table}") for table in _tables(world, history, "main")}

@@ -165,7 +165,7 @@ def order(turn: Turn) -> list[str]:
 
 def rename(turn: Turn) -> list[str]:
     new = f"{turn.rng.choice(turn.namespaces)}.t{turn.number}"
-    return [turn.alter(f"RENAME TO {turn.catalog}.{new}")]
+    return [turn.alter(f"RENAME TO {new}")]
 
 
 def create_anew(turn: Turn) -> list[str]:

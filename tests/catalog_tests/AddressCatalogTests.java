@@ -12,7 +12,7 @@ import org.apache.iceberg.rest.RESTCatalog;
 
 public class AddressCatalogTests extends CatalogTests {
   private static final String PREFIX = "catalog-tests.";
-  private static final String[] NAMESPACES = {"ns", "newdb", "ns1", "ns2", "other_ns"};
+  private static final String[] NAMESPACES = {"ns", "newdb", "ns1", "ns2", "other_ns", "parent"};
 
   private static RESTCatalog shared = null;
 
@@ -43,6 +43,10 @@ public class AddressCatalogTests extends CatalogTests {
   private static void clear(Namespace namespace) {
     if (!shared.namespaceExists(namespace)) {
       return;
+    }
+    Iterator children = shared.listNamespaces(namespace).iterator();
+    while (children.hasNext()) {
+      clear((Namespace) children.next());
     }
     Iterator tables = shared.listTables(namespace).iterator();
     while (tables.hasNext()) {

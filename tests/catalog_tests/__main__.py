@@ -6,10 +6,10 @@
     .venv/bin/python -m tests.catalog_tests --sterna --without-proof  where it takes files that aren't there
     .venv/bin/python -m tests.catalog_tests URI --property warehouse=eu --only testCreateNamespace --verbose
 
-The tests drop all tables of the namespaces ns, newdb, ns1, ns2 and other_ns: give them a catalog of their own. They are
-those of Iceberg 1.11, by the client of 1.12. The command prints each failure's first line, and how many passed. It
-ends with 0 when nothing failed, and with 1 else. With sterna's own address it compares with `exceptions.toml`: what
-fails and isn't there, and what is there and passes, makes it end with 1.
+The tests drop the namespaces ns, newdb, ns1, ns2, other_ns and parent with all in them: they need a catalog of their
+own. They are those of Iceberg 1.11, by the client of 1.12. The command prints each failure's first line, and how many
+passed. It ends with 0 when nothing failed, and with 1 else. With sterna's own address it compares with
+`exceptions.toml`: what fails and isn't there, and what is there and passes, makes it end with 1.
 """
 
 from __future__ import annotations

@@ -131,6 +131,8 @@ def test_a_request_says_one_thing() -> None:
         lambda: RestoreRequest(OF, ("a",), everything=True),
         lambda: RestoreRequest(OF, ("a", "b"), new_name="c"),
         lambda: RestoreRequest(OF, everything=True, new_name="c"),
+        lambda: RestoreRequest(OF, ("",)),
+        lambda: RestoreRequest(OF, ("a", "")),
     ):
         with pytest.raises(UsageError):
             wrong()

@@ -25,7 +25,7 @@ class RestoreRequest:
         source: the region whose copies are taken, or `HOME`; "" for home first, and then each region.
 
     Raises:
-        UsageError: parts of it contradict one another.
+        UsageError: parts of it contradict one another, or a name is empty.
     """
 
     as_of: str
@@ -38,6 +38,8 @@ class RestoreRequest:
     def __post_init__(self) -> None:
         if bool(self.names) == self.everything:
             raise UsageError("name tables or namespaces to restore, or --all")
+        if not all(self.names):
+            raise UsageError("a name of what is to be restored is empty", hint="--all is everything")
         if self.new_name and len(self.names) != 1:
             raise UsageError("--as goes with one table")
 

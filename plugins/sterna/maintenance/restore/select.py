@@ -43,8 +43,9 @@ def select(request: RestoreRequest, past: Mapping[Key, Content], present: Mappin
     tables: dict[Key, Selected] = {}
     namespaces: set[Key] = set()
     left: dict[str, str] = {}
-    for name in request.names or ("",):
-        key = parse_key(name) if name else ()
+    keys: list[Key] = [()] if request.everything else [parse_key(name) for name in request.names]
+    for key in keys:
+        name = key_name(key)
         content = past.get(key)
         if content is not None and content.kind != NAMESPACE:
             selected = _select_table(request, key, content, present)

@@ -149,6 +149,19 @@ def test_what_lives_is_replaced_on_request_alone_and_kept_on_a_branch(world: Wor
     assert_equal(world, "eu")
 
 
+def test_files_that_are_gone_below_an_unchanged_entry_come_from_copies(world: World) -> None:
+    uri = world.write("t")
+    had = world.commit(t=uri)
+    run(world)
+    shutil.rmtree(world.folder / "us" / "lake" / "t")
+    assert restored(world, "t", as_of=had, over=True).left == {"ns.t": "it is as it was then"}
+    report = restored(world, "t", as_of=had, over=True, source="eu")
+    assert [(it.files_from, it.replaces) for it in report.tables] == [("eu", uri)]
+    assert branches(world) == {report.kept_on}
+    for region in ("eu", "us"):
+        assert_equal(world, region)
+
+
 def test_another_table_of_that_name_is_replaced_as_one(world: World) -> None:
     had = world.commit(t=world.write("t"))
     world.commit(t=None)

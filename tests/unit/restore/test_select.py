@@ -112,6 +112,18 @@ def test_a_table_is_put_beside() -> None:
         select(RestoreRequest(OF, ("a.t",), new_name="a.t"), past, present)
 
 
+@pytest.mark.parametrize("content_id", ["id1", "id2"])
+def test_an_unchanged_table_is_replaced_by_a_regions_copies_alone(content_id: str) -> None:
+    past = state({("a", "t"): table("s3://x/1.json", "id1")})
+    present = state({("a", "t"): table("s3://x/1.json", content_id)})
+    for source, over in (("", True), ("home", True), ("eu", False)):
+        request = RestoreRequest(OF, ("a.t",), over=over, source=source)
+        assert select(request, past, present).left == {"a.t": "it is as it was then"}
+    selection = select(RestoreRequest(OF, ("a.t",), over=True, source="eu"), past, present)
+    copy = table("s3://eu/1.json", "id1")
+    assert restore_operations(selection, {("a", "t"): copy}) == [Put(("a", "t"), copy.with_id(content_id))]
+
+
 def test_what_is_of_another_kind_now_stays() -> None:
     past = state({("a", "t"): table("s3://x/1.json", "id1")})
     view = Content.of({"type": ICEBERG_VIEW, "metadataLocation": "s3://x/v.json", "id": "id2"})

@@ -20,7 +20,7 @@ class RestoreRequest:
         as_of: the moment of `main`, as `sterna.replication.replica.point_in_time` takes it.
         names: key names of tables, views and namespaces.
         everything: all of them, in place of names.
-        over: tables that live on `main` are replaced, too.
+        over: tables that live on `main` are replaced, too; with a region as the source also those that are unchanged.
         new_name: key name that the one table is put under; "" for its own.
         source: the region whose copies are taken, or `HOME`; "" for home first, and then each region.
 
@@ -42,6 +42,11 @@ class RestoreRequest:
             raise UsageError("a name of what is to be restored is empty", hint="--all is everything")
         if self.new_name and len(self.names) != 1:
             raise UsageError("--as goes with one table")
+
+    @property
+    def takes_copies(self) -> bool:
+        """Whether files are taken from a region's copies alone."""
+        return self.source not in ("", HOME)
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ def _require_home_files(context: RegionContext, tables: Sequence[Selected], plac
             raise FilesGone(
                 f"it was restored, and a file is gone since: {fault}",
                 table=key_name(selected.target),
-                hint="a clean-up of main deleted it meanwhile: restore it with --over from a region's copies",
+                hint="a clean-up of main deleted it meanwhile: --over --from REGION takes that region's copies",
             )
 
 

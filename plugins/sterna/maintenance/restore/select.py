@@ -49,7 +49,7 @@ def select(request: RestoreRequest, past: Mapping[Key, Content], present: Mappin
         content = past.get(key)
         if content is not None and content.kind != NAMESPACE:
             selected = _select_table(request, key, content, present)
-            reason = _refusal(selected, request.over)
+            reason = _refusal(selected, request)
             if reason and reason != _UNCHANGED:
                 raise _refused(selected, reason)
             _add(selected, reason, tables, left)
@@ -65,7 +65,7 @@ def select(request: RestoreRequest, past: Mapping[Key, Content], present: Mappin
                 namespaces.add(other)
                 continue
             selected = Selected(other, other, it, present.get(other))
-            _add(selected, _refusal(selected, request.over), tables, left)
+            _add(selected, _refusal(selected, request), tables, left)
     chosen = tuple(tables[key] for key in sorted(tables))
     return Selection(chosen, tuple(_missing_namespaces(chosen, namespaces, past, present)), left)
 
@@ -86,7 +86,7 @@ def restore_operations(selection: Selection, contents: Mapping[Key, Content]) ->
     operations: list[Operation] = list(selection.namespaces)
     for selected in selection.tables:
         content, present = contents[selected.target], selected.present
-        if present is not None and present.id == selected.content.id and selected.source == selected.target:
+        if present is not None and _is_same_table(selected, present):
             operations.append(Put(selected.target, content.with_id(present.id)))
             continue
         if present is not None:  # another table has the name: it is no version of this one
@@ -102,17 +102,28 @@ def _select_table(request: RestoreRequest, key: Key, content: Content, present: 
     return Selected(key, target, content, present.get(target))
 
 
-def _refusal(selected: Selected, over: bool) -> str:
+def _refusal(selected: Selected, request: RestoreRequest) -> str:
     """Return why a table or view can't come back, "" where it can."""
     if selected.content.kind not in _RESTORABLE or not selected.content.metadata_location:
         return f"contents of type {selected.content.kind} can't be restored"
     if selected.present is None:
         return ""
-    if selected.present.with_id(None) == selected.content.with_id(None):
-        return _UNCHANGED
+    if _is_unchanged(selected, selected.present):
+        # The entry is as it was, and its files may be gone: a region's copies take their place.
+        return "" if request.over and request.takes_copies else _UNCHANGED
     if selected.present.kind != selected.content.kind:
         return _OTHER_KIND
-    return "" if over else _LIVES
+    return "" if request.over else _LIVES
+
+
+def _is_same_table(selected: Selected, present: Content) -> bool:
+    """Return whether what lives under the target is another version of the table, and no other table."""
+    is_same = present.id == selected.content.id or _is_unchanged(selected, present)
+    return is_same and selected.source == selected.target
+
+
+def _is_unchanged(selected: Selected, present: Content) -> bool:
+    return present.with_id(None) == selected.content.with_id(None)
 
 
 def _refused(selected: Selected, reason: str) -> NothingToRestore | TableLives:

@@ -13,6 +13,8 @@ import pytest
 from sterna.catalog.model import Content, Put
 from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import Busy, SternaError, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
+from sterna.maintenance.restore.model import RestoreRequest
+from sterna.maintenance.restore.run import restore
 from sterna.maintenance.tables import gather
 from sterna.maintenance.tables import orphan_files as sweeping
 from sterna.maintenance.tables.orphan_files import MainScope, sweep
@@ -20,7 +22,7 @@ from sterna.maintenance.tables.results import SweepReport
 from sterna.replication.failover import certain_term
 from sterna.storage.objects import Objects
 from tests.support.gc import after
-from tests.support.small_world import World, make_world, refusing, run, with_registry
+from tests.support.small_world import World, make_world, quiet, refusing, ruled, run, with_registry
 
 
 @pytest.fixture
@@ -283,3 +285,24 @@ def test_a_store_that_cant_be_used_keeps_no_other_from_being_swept(world: World)
     listings = refusing(f"file://{world.folder}/us/", StoreDenied, "*/us/*[ed]")  # of folders, and no metadata
     with listings, pytest.raises(StoreDenied):
         swept(several)
+
+
+@pytest.mark.parametrize(("pattern", "stays"), [("ns.b", True), ("ns.other", False)])
+def test_a_dropped_table_stays_in_place_for_as_long_as_its_policy_says(world: World, pattern: str, stays: bool) -> None:
+    world = ruled(world, policies=[{"tables": [pattern], "keep_dropped": "30d"}])
+    had = world.commit(b=world.write("b"))
+    for region in ("us", "eu"):
+        run(world, region)
+    in_place = {path for path in files(world) if path.startswith("b/")}
+    world.commit(b=None)
+    for region in ("us", "eu"):
+        run(world, region)
+    for days in (20, 22):
+        swept(world, after(days=days))
+    assert in_place and (in_place <= files(world)) == stays
+    if stays:
+        request = RestoreRequest(had, ("ns.b",), source="home")
+        assert restore(world.context("us"), request, quiet, apply=False).tables
+    for days in (40, 42):
+        swept(world, after(days=days))
+    assert not in_place & files(world)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from sterna.maintenance.deletion.collect import collect
-from sterna.maintenance.gc.dropped import read_dropped_versions
+from sterna.maintenance.deletion.dropped import read_dropped_versions
 from sterna.maintenance.gc.model import GcOptions, GcReport
 from sterna.maintenance.gc.pin import delete_expired_pins
-from sterna.maintenance.gc.retained_heads import read_retained_heads
+from sterna.maintenance.gc.retained_heads import below_replica_root, read_retained_heads
 from sterna.maintenance.gc.scope import ReplicaScope
 from sterna.replication.failover.certain_term import require_certain_term
 from sterna.replication.replica.ids import GC_ID_PREFIX, new_id
@@ -48,7 +48,8 @@ def run_gc(
     pass_id = new_id(now, GC_ID_PREFIX)
     term = require_certain_term(context, options.excluded_regions)
     heads = read_retained_heads(context, now - options.keep, whole_history=options.evict)
-    heads.dropped = read_dropped_versions(context, heads.head.hash, now) - heads.kept
+    dropped = read_dropped_versions(context, heads.head.hash, now)
+    heads.dropped = set(below_replica_root(context, dropped)) - heads.kept
     if options.delete:
         delete_expired_pins(context, now, progress, heads.other_references.seen)
     progress(f"{len(heads.kept)} versions of tables and views are kept, {len(heads.refused)} belong to refused tables")

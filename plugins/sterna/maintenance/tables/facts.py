@@ -27,7 +27,8 @@ class RegionState:
         watermark: the commit of `main` that its replica is at; "" while it has none.
         held: tables that it holds, and those in transit.
         held_problem: why it isn't known what it holds; "" where it is.
-        head_versions: what the heads of its replica branch showed within the time for which clean-ups keep them.
+        head_versions: what the heads of its replica branch showed within the time for which clean-ups keep them, and
+            what was dropped there within the time for which a policy keeps that.
         excluded_keys: keys that policies or residency keep off it.
     """
 

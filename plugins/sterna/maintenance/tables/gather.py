@@ -11,6 +11,7 @@ from sterna.catalog.reader import CatalogReader
 from sterna.config.registry.model import SOURCE_BRANCH, Region, Registry
 from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import BrokenMetadata, CredentialError, StoreError
+from sterna.maintenance.deletion.dropped import read_dropped_versions
 from sterna.maintenance.deletion.references import ReferencePoller, put_versions, read_versions
 from sterna.maintenance.tables.facts import (
     ConsumerPosition,
@@ -67,7 +68,7 @@ def read_inputs(
     polled = tuple(references.poll())
     since = now - timedelta(seconds=settings.keep_heads)
     # The head of `main` last, so that the watermarks of all regions are behind it.
-    regions = tuple(_read_region(context, region, since) for region in context.registry.regions)
+    regions = tuple(_read_region(context, region, since, now) for region in context.registry.regions)
     head = context.primary.reference(SOURCE_BRANCH).hash
     main = tuple(read_versions(context.primary, SOURCE_BRANCH, head))
     included = [region for region in regions if region.name not in settings.excluded_regions]
@@ -146,17 +147,18 @@ def _read_view_positions(
     return tuple(positions), tuple(unknown)
 
 
-def _read_region(context: RegionContext, region: Region, since: datetime) -> RegionState:
+def _read_region(context: RegionContext, region: Region, since: datetime, now: datetime) -> RegionState:
     head = read_head(context.primary, region.replica_branch)
     if head.commit_time is None:
         return RegionState(region.name)
     held_list = read_held_list(context.objects, head.held_list, region.replica_root)
+    dropped = read_dropped_versions(context.of_region(region), head.hash, now)
     return RegionState(
         region.name,
         head.watermark,
         held_list.entries or (),
         held_list.read_error,
-        tuple(read_head_versions(context.primary, region, head, since)),
+        (*read_head_versions(context.primary, region, head, since), *dropped),
     )
 
 

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from sterna.catalog.model import NAMESPACE, Commit, Delete, Key, key_name
 from sterna.config.registry.model import Registry
-from sterna.maintenance.gc.retained_heads import below_replica_root
 from sterna.replication.replica.reachability import TableVersion
 from sterna.replication.replica.region import RegionContext
 
@@ -14,8 +13,10 @@ from sterna.replication.replica.region import RegionContext
 def read_dropped_versions(context: RegionContext, head: str, now: datetime) -> set[TableVersion]:
     """Return the versions that tables had when they were dropped, as far as they are to be kept for `sterna restore`.
 
+    Their files may be copies, or lie where the region's writers put them.
+
     Args:
-        context: the region.
+        context: the region whose replica branch is read.
         head: hash of the replica branch's head.
         now: the time, from which a policy counts back.
 
@@ -29,7 +30,7 @@ def read_dropped_versions(context: RegionContext, head: str, now: datetime) -> s
         if commit.commit_time < now - timedelta(seconds=longest):
             break
         if keys := _dropped_keys(context.registry, context.region.name, commit, now):
-            versions.update(below_replica_root(context, _versions_before(context, commit, keys)))
+            versions.update(_versions_before(context, commit, keys))
     return versions
 
 

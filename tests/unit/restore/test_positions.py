@@ -18,7 +18,7 @@ from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
 from sterna.maintenance.restore.positions import rewound_channels
 from sterna.maintenance.restore.run import restore
 from sterna.pipelines.publish.decide import Published, Stage, decide, is_rewound, lacks_snapshot_reference
-from sterna.pipelines.publish.model import Channel, Step, TableState, transform_channel
+from sterna.pipelines.publish.model import RESTORED_REFERENCE, Channel, Step, TableState, transform_channel
 from tests.support.gc import assert_closed
 from tests.support.rest_address import read_json
 from tests.support.small_world import World, make_world, quiet, run
@@ -77,6 +77,17 @@ def test_a_channel_that_had_gone_on_stops_and_another_does_not(world: World) -> 
     assert isinstance(decide(state(world), Step("y", CLICKS, "4", "3", is_full_reload=True)), Stage)
     run(world)
     assert_closed(world)
+
+
+def test_a_second_restore_leaves_the_channel_stopped(world: World) -> None:
+    had = world.commit(t=applied(world, {CLICKS: "3", FLOW: "17"}))
+    world.commit(t=applied(world, {CLICKS: "4", FLOW: "17"}))
+    for _ in range(2):
+        assert restored(world, had, over=True).tables[0].rewinds == (str(CLICKS),)
+        with pytest.raises(Rewound, match="restored as of an earlier commit"):
+            decide(state(world), step(CLICKS, 4))
+    world.commit(t=None)
+    assert restored(world, had).tables[0].rewinds == (str(CLICKS),), "dropped before an operator decided"
 
 
 @pytest.mark.parametrize("purge", [False, True])
@@ -138,6 +149,11 @@ def test_positions_are_compared(
     def properties(positions: Mapping[Channel, str]) -> dict[str, str]:
         return {"owner": "x", **{channel.position_property: position for channel, position in positions.items()}}
 
+    def marked(positions: Mapping[Channel, str]) -> dict[str, str]:
+        return {**properties(positions), FLOW.snapshot_property: "7/1", CLICKS.snapshot_property: RESTORED_REFERENCE}
+
+    if last is not None:
+        assert rewound_channels(properties(back), marked(last)) == (str(CLICKS),), "an earlier restore's mark"
     assert rewound_channels(properties(back), None if last is None else properties(last)) == tuple(map(str, rewound))
 
 

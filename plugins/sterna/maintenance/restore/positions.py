@@ -16,14 +16,14 @@ from sterna.errors import SternaError
 from sterna.iceberg.metadata.new_version import new_metadata_uri, with_properties
 from sterna.iceberg.metadata.table import read_table_metadata
 from sterna.maintenance.restore.model import Selected
-from sterna.pipelines.publish.model import applied_positions, restored_properties
+from sterna.pipelines.publish.model import applied_positions, restored_channels, restored_properties
 from sterna.replication.replica.desired_state import desired_content
 from sterna.replication.replica.point_in_time import PastMain
 from sterna.replication.replica.region import RegionContext
 
 
 def rewound_channels(restored: Mapping[str, str], newest: Mapping[str, str] | None) -> tuple[str, ...]:
-    """Return the channels whose applied position goes back with a table.
+    """Return the channels whose applied position goes back with a table, or went back and is still to be decided on.
 
     Args:
         restored: the table's properties as they come back.
@@ -33,7 +33,9 @@ def rewound_channels(restored: Mapping[str, str], newest: Mapping[str, str] | No
     if newest is None:
         return tuple(sorted(back))
     last = applied_positions(newest)
-    return tuple(sorted(channel for channel in {*back, *last} if back.get(channel, "") != last.get(channel, "")))
+    moved = {channel for channel in {*back, *last} if back.get(channel, "") != last.get(channel, "")}
+    # After an earlier restore the positions are equal: its mark alone says that the channel had gone on.
+    return tuple(sorted(moved | restored_channels(newest)))
 
 
 def find_rewound(context: RegionContext, past: PastMain, selected: Selected, content: Content) -> tuple[str, ...]:

@@ -100,6 +100,19 @@ def restored_properties(channels: Iterable[str]) -> dict[str, str]:
     return {f"{_SNAPSHOT_PREFIX}{channel}": RESTORED_REFERENCE for channel in channels}
 
 
+def restored_channels(properties: Mapping[str, str]) -> set[str]:
+    """Return the whole names of the channels that `restored_properties` stopped, and that wait for an operator still.
+
+    Args:
+        properties: the table's.
+    """
+    return {
+        name.removeprefix(_SNAPSHOT_PREFIX)
+        for name, reference in properties.items()
+        if name.startswith(_SNAPSHOT_PREFIX) and reference == RESTORED_REFERENCE
+    }
+
+
 def position_snapshots(properties: Mapping[str, str]) -> set[int]:
     """Return the ids of the snapshots that the positions of a table's channels were set with.
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sterna.config.durations import DURATION_UNITS, duration_seconds
+from sterna.config.durations import DURATION_UNITS, MAX_PAST_SECONDS, duration_seconds
 from sterna.errors import UsageError
-
-_MAX_DURATION_SECONDS = 100 * 365 * 86_400  # seconds: no clock reaches much further back
 
 
 def parse_duration(option: str, text: str) -> timedelta:
@@ -23,6 +21,6 @@ def parse_duration(option: str, text: str) -> timedelta:
     seconds = duration_seconds(text)
     if seconds is None:
         raise UsageError(f"{option} {text}: expected a duration such as 90s or 7d ({DURATION_UNITS})")
-    if seconds > _MAX_DURATION_SECONDS:
+    if seconds > MAX_PAST_SECONDS:
         raise UsageError(f"{option} {text}: longer than a century")
     return timedelta(seconds=seconds)

@@ -7,6 +7,8 @@ from typing import Final
 
 DURATION_UNITS: Final = "units s, m, h, d, w"
 """The units, for messages."""
+MAX_PAST_SECONDS: Final = 100 * 365 * 86_400
+"""Seconds, a century: no clock reaches much further back, and a date before the year 1 can't be computed."""
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
 

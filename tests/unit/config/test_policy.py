@@ -49,6 +49,13 @@ def test_any_other_history_is_refused(spelled: object) -> None:
         Policy.model_validate({"tables": ["**"], "history": spelled})
 
 
+@pytest.mark.parametrize("spelled", ["", "30", "0d", "5300w", "999999999w"])
+def test_dropped_files_are_kept_for_a_duration_of_at_most_a_century(spelled: str) -> None:
+    with pytest.raises(ValueError, match="keep_dropped: "):
+        Policy.model_validate({"tables": ["**"], "keep_dropped": spelled})
+    assert Policy(tables=["**"], keep_dropped="5200w").keep_dropped_seconds == 5200 * 7 * 86_400
+
+
 def test_full_is_the_default() -> None:
     assert Policy(tables=["**"]).history == History()
 

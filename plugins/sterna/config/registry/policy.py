@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sterna.config.durations import DURATION_UNITS, duration_seconds
+from sterna.config.durations import DURATION_UNITS, MAX_PAST_SECONDS, duration_seconds
 from sterna.config.registry.types import Uri
 from sterna.config.yaml import StrictModel
 
@@ -124,6 +124,8 @@ class Policy(StrictModel):
     def _validate_keep_dropped(self) -> Policy:
         if self.keep_dropped is not None and duration_seconds(self.keep_dropped) is None:
             raise ValueError(f"keep_dropped: expected a duration such as 30d ({DURATION_UNITS})")
+        if (self.keep_dropped_seconds or 0) > MAX_PAST_SECONDS:
+            raise ValueError(f"keep_dropped: {self.keep_dropped} is longer than a century")
         return self
 
     def digest_fields(self) -> dict[str, Any]:

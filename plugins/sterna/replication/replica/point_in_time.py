@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from sterna.catalog.model import Commit, Delete, Key, Put
 from sterna.catalog.reader import CatalogReader
-from sterna.config.durations import duration_seconds
+from sterna.config.durations import MAX_PAST_SECONDS, duration_seconds
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import NoSuchMoment, ReferenceNotFound, printable
 
@@ -44,11 +44,13 @@ def parse_moment(text: str, now: datetime) -> str | datetime:
         now: the time from which a duration counts back, and after which there is nothing yet.
 
     Raises:
-        NoSuchMoment: it is neither, has no zone, or is still to come.
+        NoSuchMoment: it is neither, has no zone, is still to come, or more than a century ago.
     """
     if _HASH.fullmatch(text):
         return text
     if (seconds := duration_seconds(text)) is not None:
+        if seconds > MAX_PAST_SECONDS:
+            raise NoSuchMoment(f"'{text}' is longer ago than a century", hint="a duration such as 2h or 7d")
         return now - timedelta(seconds=seconds)
     moment = _parse_time(text)
     if moment > now:

@@ -10,10 +10,12 @@ import pytest
 
 from sterna.catalog.model import ICEBERG_TABLE, Delete, key_name
 from sterna.errors import FilesGone, NothingToRestore, TableLives, UsageError
+from sterna.maintenance.restore import files as restore_files
 from sterna.maintenance.restore.listing import list_restorable
 from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
 from sterna.maintenance.restore.run import restore
 from sterna.replication.replica.head import MOVED_TABLES, RESTORED_FROM
+from sterna.replication.verify.findings import MISSING, Findings
 from sterna.replication.verify.run import Depth, verify
 from tests.support.gc import after, clean
 from tests.support.small_world import World, make_world, quiet, ruled, run
@@ -121,6 +123,20 @@ def test_a_file_that_is_nowhere_is_named_and_nothing_is_committed(world: World, 
             restored(world, "t", as_of=had, apply=apply)
         assert copy.name in gone.value.message and "home: " in gone.value.message and "us: " in gone.value.message
     assert world.catalog.reference("main").hash == head and branches(world) == set()
+
+
+def test_what_a_files_name_has_in_it_stays_out_of_the_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    had = world.commit(t=world.write("t"))
+    world.commit(t=None)
+
+    def check(context: Any, places: Any, content: Any, findings: Findings, **options: Any) -> None:
+        findings.add(MISSING, "s3://key:secret@lake/a\nb?signature=1", "named by s3://key:secret@lake/m?signature=1")
+
+    monkeypatch.setattr(restore_files, "check_source", check)
+    with pytest.raises(FilesGone) as gone:
+        restored(world, "t", as_of=had, source="home")
+    assert "missing s3://lake/a\\nb: named by s3://lake/m" in gone.value.message
+    assert "secret" not in str(gone.value) and "signature" not in str(gone.value)
 
 
 def test_a_chosen_source_is_the_only_one(world: World) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sterna.catalog.model import Commit, Content, Key, key_name
 from sterna.config.registry.model import Region
-from sterna.errors import ReferenceNotFound, SternaError, TableError
+from sterna.errors import ReferenceNotFound, SternaError, TableError, printable, redact_uri
 from sterna.maintenance.restore.model import Selected
 from sterna.replication.replica.head import RUN_ID, SOURCE_HASH, load_held_list, parse_head
 from sterna.replication.replica.held import Held
@@ -29,6 +30,7 @@ from sterna.replication.verify.locations import Places
 from sterna.replication.verify.source_faults import SourcePlaces
 from sterna.replication.verify.table import check_source, check_structure
 
+_URI = re.compile(r"\S+://\S+")
 _FILE_FAULTS = frozenset({MISSING, SIZE, UNREADABLE})
 # What a table's writer got wrong is on `main`, too: its files are there all the same.
 _REPLICA_FAULTS = _FILE_FAULTS | {FOREIGN, UNPROTECTED, UNSORTED, STRAY}
@@ -168,4 +170,7 @@ def _is_version_of(context: RegionContext, replica: Content, main: Content) -> b
 
 def _first_fault(findings: Findings, kinds: frozenset[str]) -> str:
     fault: Finding | None = next((it for it in findings.kept if it.kind in kinds), None)
-    return "" if fault is None else f"{fault.kind} {fault.file}: {fault.message}"
+    if fault is None:
+        return ""
+    message = _URI.sub(lambda match: redact_uri(match[0]), fault.message)
+    return printable(f"{fault.kind} {redact_uri(fault.file)}: {message}")

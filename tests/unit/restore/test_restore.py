@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sterna.catalog.model import ICEBERG_TABLE, Delete, key_name
-from sterna.errors import FilesGone, NothingToRestore, TableLives, UsageError
+from sterna.errors import CatalogUnreachable, FilesGone, NothingToRestore, TableLives, UsageError
 from sterna.maintenance.restore import files as restore_files
 from sterna.maintenance.restore.listing import list_restorable
 from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
@@ -97,6 +97,20 @@ def test_a_purged_table_comes_back_from_a_replicas_copies(world: World) -> None:
     clean(world, after(days=9))
     clean(world, after(days=11))
     assert_equal(world, "eu")
+
+
+def test_a_pin_that_stays_behind_is_no_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    had = purged(world)
+
+    def fail(name: str, at_hash: str) -> None:
+        raise CatalogUnreachable("no answer")
+
+    monkeypatch.setattr(world.catalog, "delete_tag", fail)
+    assert restored(world, "t", as_of=had).commit == world.catalog.reference("main").hash
+    (pin,) = branches(world)
+    monkeypatch.undo()
+    clean(world, after(days=2))
+    assert pin.startswith("sterna-hold-eu-") and branches(world) == set(), "it has expired"
 
 
 def test_a_region_without_copies_takes_another_regions(world: World) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 
+from sterna.catalog.writer import CatalogWriter
+from sterna.errors import SternaError
 from sterna.maintenance.gc.pin import require_no_gc_since
 from sterna.replication.replica.commit_access import writer
 from sterna.replication.replica.head import Head, read_head
@@ -40,7 +42,7 @@ class Pins(ExitStack):
         for commit in sorted(commits):
             name = pin_tag(context.region.name, self._until, commit)
             catalog.create_tag(name, branch, commit)
-            self.callback(catalog.delete_tag, name, commit)
+            self.callback(_delete_tag, catalog, name, commit)
 
     def require_intact(self) -> None:
         """See that no clean-up deleted files meanwhile that may not have seen a pin.
@@ -50,3 +52,9 @@ class Pins(ExitStack):
         """
         for context, previous_head in self._heads:
             require_no_gc_since(context, previous_head)
+
+
+def _delete_tag(catalog: CatalogWriter, name: str, commit: str) -> None:
+    """Delete a pin's tag; where that fails the pin expires, and what was done stays done."""
+    with suppress(SternaError):
+        catalog.delete_tag(name, commit)

@@ -149,7 +149,7 @@ def test_what_a_files_name_has_in_it_stays_out_of_the_message(world: World, monk
     monkeypatch.setattr(restore_files, "check_source", check)
     with pytest.raises(FilesGone) as gone:
         restored(world, "t", as_of=had, source="home")
-    assert "missing s3://lake/a\\nb: named by s3://lake/m" in gone.value.message
+    assert "missing s3://lake/a\\x0ab: named by s3://lake/m" in gone.value.message
     assert "secret" not in str(gone.value) and "signature" not in str(gone.value)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sterna.catalog.model import ICEBERG_TABLE, Delete, key_name
-from sterna.errors import CatalogUnreachable, FilesGone, NothingToRestore, TableLives, UsageError
+from sterna.errors import CatalogError, CatalogUnreachable, FilesGone, NothingToRestore, TableLives, UsageError
 from sterna.maintenance.restore import files as restore_files
 from sterna.maintenance.restore.listing import list_restorable
 from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
@@ -266,6 +266,40 @@ def test_a_change_of_main_in_between_is_no_surprise(world: World, monkeypatch: p
     with pytest.raises(TableLives):
         restored(world, "t", as_of=had)
     assert not changes and "ns.u" not in main(world)
+
+
+def test_a_branch_keeps_the_state_before_the_commit_that_succeeded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    had = world.commit(t=world.write("t"))
+    world.commit(t=world.write("t"))
+    commit, heads = world.catalog.commit, list[str]()
+
+    def race(branch: str, *arguments: Any, **options: Any) -> str:
+        if branch == "main" and len(heads) < 3 and arguments[2] != "write":
+            heads.append(world.commit(v=world.write("v")))
+        return commit(branch, *arguments, **options)
+
+    monkeypatch.setattr(world.catalog, "commit", race)
+    report = restored(world, "t", as_of=had, over=True)
+    assert len(heads) == 3 and branches(world) == {report.kept_on}
+    assert world.catalog.reference(report.kept_on).hash == heads[-1]
+
+
+def test_a_branch_that_can_not_be_made_is_named_with_its_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = world.write("t")
+    had = world.commit(t=old)
+    head = world.commit(t=world.write("t"))
+
+    def fail(name: str, at_hash: str | None = None) -> None:
+        raise CatalogUnreachable("no answer")
+
+    monkeypatch.setattr(world.catalog, "create_branch", fail)
+    with pytest.raises(CatalogError) as failed:
+        restored(world, "t", as_of=had, over=True)
+    assert main(world)["ns.t"] == old
+    assert f"it was restored by commit {world.catalog.reference('main').hash}" in failed.value.message
+    assert f"-{head[:12]} at commit {head} of main" in failed.value.hint
 
 
 def test_what_can_be_had_is_listed(world: World) -> None:

@@ -15,7 +15,7 @@ from uuid import uuid4
 from sterna.catalog.main_branch import commit_to_main
 from sterna.catalog.model import Content, Key, key_name
 from sterna.config.registry.model import SOURCE_BRANCH, Region
-from sterna.errors import CatalogConflict, FilesGone, NothingToRestore, UsageError
+from sterna.errors import CatalogConflict, CatalogError, FilesGone, NothingToRestore, SternaError, UsageError
 from sterna.maintenance.restore.files import (
     ReplicaVersion,
     ReplicaVersions,
@@ -71,7 +71,7 @@ def restore(
             some meanwhile, the message says so.
         CatalogConflict: `main` changed what was to be replaced; nothing was committed.
         Busy: a clean-up deleted copies meanwhile; nothing was committed.
-        CatalogError, StoreError: something doesn't answer.
+        CatalogError, StoreError: something doesn't answer. Where that is after the commit, the message says so.
     """
     _validate_source(context, request.source)
     started_at = now or datetime.now(UTC)
@@ -226,18 +226,35 @@ def _commit(
         head = context.primary.reference(SOURCE_BRANCH).hash
         if select(request, old_contents, dict(context.primary.entries(SOURCE_BRANCH, head))) != selection:
             raise CatalogConflict("main has changed what is to be restored: read it again; nothing was committed")
-        kept_on = _keep_present(context, selection, head)
         with suppress(*(() if is_last_attempt else (CatalogConflict,))):
             commit = commit_to_main(writer(context), head, operations, message, properties, identified_by=[RESTORE_ID])
-            return replace(report, commit=commit, kept_on=kept_on)
+            return replace(report, commit=commit, kept_on=_keep_present(context, selection, head, commit))
     raise AssertionError("unreachable")
 
 
-def _keep_present(context: RegionContext, selection: Selection, head: str) -> str:
-    """Keep the state before on a branch where something that lives is replaced; return its name, else ""."""
+def _keep_present(context: RegionContext, selection: Selection, head: str, commit: str) -> str:
+    """Keep the state before on a branch where something that lives was replaced; return its name, else "".
+
+    That is done after the commit, so that a commit that fails, or is sent again, leaves no branch behind.
+
+    Args:
+        head: hash of the head of `main` before the commit.
+        commit: hash of the commit.
+
+    Raises:
+        CatalogError: the branch can't be made; the message says how to make it.
+    """
     if all(selected.present is None for selected in selection.tables):
         return ""
-    return writer(context).create_branch(branch_before_restore(datetime.now(UTC), head), head).name
+    name = branch_before_restore(datetime.now(UTC), head)
+    try:
+        return writer(context).create_branch(name, head).name
+    except SternaError as error:
+        raise CatalogError(
+            f"it was restored by commit {commit}, and the branch that keeps the state before can't be made: "
+            f"{error.message}",
+            hint=f"make the branch {name} at commit {head} of {SOURCE_BRANCH} soon: clean-ups keep what a branch shows",
+        ) from error
 
 
 def _require_home_files(context: RegionContext, tables: Sequence[Selected], places: dict[Key, _Place]) -> None:

@@ -51,4 +51,5 @@ def _table_lines(table: RestoredTable) -> list[str]:
     if table.replaces:
         since = f", in place of what lives: {table.commits_since} commits since"
     rewinds = [f"    channel {channel} stops as Rewound until you decide" for channel in table.rewinds]
-    return [f"  {name} {place}{counts}{since}", *rewinds]
+    home = [f"    not from home: {table.not_at_home}"] if table.not_at_home else []
+    return [f"  {name} {place}{counts}{since}", *home, *rewinds]

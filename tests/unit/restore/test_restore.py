@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 
 from sterna.catalog.model import ICEBERG_TABLE, Delete, key_name
-from sterna.errors import CatalogError, CatalogUnreachable, FilesGone, NothingToRestore, TableLives, UsageError
+from sterna.errors import (
+    CatalogError,
+    CatalogUnreachable,
+    CredentialError,
+    FilesGone,
+    NothingToRestore,
+    SternaError,
+    StoreDenied,
+    StoreUnreachable,
+    TableLives,
+    UsageError,
+)
 from sterna.maintenance.restore import files as restore_files
 from sterna.maintenance.restore.listing import list_restorable
 from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
@@ -17,8 +28,9 @@ from sterna.maintenance.restore.run import restore
 from sterna.replication.replica.head import MOVED_TABLES, RESTORED_FROM
 from sterna.replication.verify.findings import MISSING, Findings
 from sterna.replication.verify.run import Depth, verify
+from sterna.text.restore import restored_text
 from tests.support.gc import after, clean
-from tests.support.small_world import World, make_world, quiet, ruled, run
+from tests.support.small_world import World, make_world, quiet, refusing, ruled, run
 
 
 @pytest.fixture
@@ -87,6 +99,7 @@ def test_a_purged_table_comes_back_from_a_replicas_copies(world: World) -> None:
     had = purged(world)
     report = restored(world, "t", as_of=had)
     assert [(it.key, it.files_from) for it in report.tables] == [("ns.t", "eu")]
+    assert "    not from home: missing file://" in restored_text(report), "with the file"
     assert str(main(world)["ns.t"]).startswith(f"file://{world.folder}/eu/replica/")
     assert next(iter(world.catalog.history("main", operations=False))).properties[MOVED_TABLES] == "1"
     assert branches(world) == set(), "the pin is gone"
@@ -137,6 +150,21 @@ def test_a_file_that_is_nowhere_is_named_and_nothing_is_committed(world: World, 
             restored(world, "t", as_of=had, apply=apply)
         assert copy.name in gone.value.message and "home: " in gone.value.message and "us: " in gone.value.message
     assert world.catalog.reference("main").hash == head and branches(world) == set()
+
+
+@pytest.mark.parametrize("error", [StoreUnreachable, StoreDenied, CredentialError])
+def test_main_leaves_a_home_that_can_not_be_seen_on_request_alone(world: World, error: type[SternaError]) -> None:
+    had = world.commit(t=world.write("t"))
+    run(world)
+    world.commit(t=None)
+    head = world.catalog.reference("main").hash
+    with refusing(f"file://{world.folder}/us/lake", error):
+        with pytest.raises(error, match="whether its files are at home can't be seen") as unseen:
+            restored(world, "t", as_of=had)
+        assert "--from REGION" in unseen.value.hint and unseen.value.table == "ns.t"
+        assert world.catalog.reference("main").hash == head and branches(world) == set()
+        report = restored(world, "t", as_of=had, source="eu")
+    assert [(it.files_from, it.not_at_home) for it in report.tables] == [("eu", "")]
 
 
 def test_what_a_files_name_has_in_it_stays_out_of_the_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

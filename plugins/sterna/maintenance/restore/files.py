@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 
 from sterna.catalog.model import Commit, Content, Key, key_name
 from sterna.config.registry.model import Region
-from sterna.errors import ReferenceNotFound, SternaError, TableError, printable, redact_uri
+from sterna.errors import (
+    CredentialError,
+    ReferenceNotFound,
+    SternaError,
+    StoreDenied,
+    StoreUnreachable,
+    TableError,
+    printable,
+    redact_uri,
+)
 from sterna.maintenance.restore.model import Selected
 from sterna.replication.replica.head import RUN_ID, SOURCE_HASH, load_held_list, parse_head
 from sterna.replication.replica.held import Held
@@ -30,6 +39,8 @@ from sterna.replication.verify.locations import Places
 from sterna.replication.verify.source_faults import SourcePlaces
 from sterna.replication.verify.table import check_source, check_structure
 
+UNSEEN = (StoreUnreachable, StoreDenied, CredentialError)
+"""Errors that say nothing of a file: its store can't be used."""
 _URI = re.compile(r"\S+://\S+")
 _FILE_FAULTS = frozenset({MISSING, SIZE, UNREADABLE})
 # What a table's writer got wrong is on `main`, too: its files are there all the same.
@@ -65,10 +76,16 @@ class ReplicaVersions:
 
 
 def home_fault(context: RegionContext, selected: Selected) -> str:
-    """Return which file of a version isn't where `main` named it, or why that can't be looked up; "" for none."""
+    """Return which file of a version isn't where `main` named it, or why that can't be looked up; "" for none.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: the store can't be used: what it has is unknown.
+    """
     findings = Findings(key_name(selected.source))
     try:
         check_source(context, SourcePlaces(context.mapping), selected.content, findings, sizes=True)
+    except UNSEEN:
+        raise
     except SternaError as error:
         return str(error)
     return _first_fault(findings, _FILE_FAULTS)

@@ -97,6 +97,7 @@ class RestoredTable:
         commits_since: commits of `main` since that changed what it had under the key.
         dropped: when it was dropped (ISO 8601, UTC), "" where it wasn't.
         rewinds: whole names of the channels whose applied position goes back: they stop as `Rewound`.
+        not_at_home: why its files aren't taken from home, "" where they are, or weren't looked for there.
     """
 
     key: str
@@ -110,6 +111,7 @@ class RestoredTable:
     commits_since: int = 0
     dropped: str = ""
     rewinds: tuple[str, ...] = ()
+    not_at_home: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from sterna.catalog.model import Content, Key, key_name
 from sterna.config.registry.model import SOURCE_BRANCH, Region
 from sterna.errors import CatalogConflict, CatalogError, FilesGone, NothingToRestore, SternaError, UsageError
 from sterna.maintenance.restore.files import (
+    UNSEEN,
     ReplicaVersion,
     ReplicaVersions,
     find_replica_versions,
@@ -44,11 +45,13 @@ class _Place:
     Args:
         content: what `main` is to hold.
         source: `HOME`, or the region.
+        not_at_home: why it isn't `HOME`; "" where it is, or wasn't looked at.
         rewinds: whole names of the channels whose applied position goes back.
     """
 
     content: Content
     source: str
+    not_at_home: str = ""
     rewinds: tuple[str, ...] = ()
 
 
@@ -71,7 +74,8 @@ def restore(
             some meanwhile, the message says so.
         CatalogConflict: `main` changed what was to be replaced; nothing was committed.
         Busy: a clean-up deleted copies meanwhile; nothing was committed.
-        CatalogError, StoreError: something doesn't answer. Where that is after the commit, the message says so.
+        CatalogError, StoreError, CredentialError: something doesn't answer. Where that is after the commit, the message
+            says so.
     """
     _validate_source(context, request.source)
     started_at = now or datetime.now(UTC)
@@ -113,12 +117,14 @@ def _find_files(
 
     Raises:
         FilesGone: a table's files are nowhere; the message says of each place which one isn't.
+        StoreUnreachable, StoreDenied, CredentialError: as `_look_at_home`.
     """
     places: dict[Key, _Place] = {}
     faults: dict[Key, dict[str, str]] = {selected.target: {} for selected in tables}
     for selected in tables if request.source in ("", HOME) else ():
-        if fault := home_fault(context, selected):
+        if fault := _look_at_home(context, selected):
             faults[selected.target][HOME] = fault
+            progress(f"{key_name(selected.target)}: not from home: {fault}")
         else:
             places[selected.target] = _Place(selected.content, HOME)
             progress(f"{key_name(selected.target)}: all files are at home")
@@ -134,10 +140,30 @@ def _find_files(
             if fault:
                 faults[selected.target][region.name] = fault
             else:
+                not_at_home = faults[selected.target].get(HOME, "")
+                places[selected.target] = replace(places[selected.target], not_at_home=not_at_home)
                 progress(f"{key_name(selected.target)}: all files are in {region.name}")
     if gone := [selected for selected in tables if selected.target not in places]:
         raise _files_gone(gone, faults)
     return places
+
+
+def _look_at_home(context: RegionContext, selected: Selected) -> str:
+    """Return why a table's files aren't all at home; "" where they are.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: that can't be seen: `main` isn't put onto copies for that alone.
+    """
+    try:
+        return home_fault(context, selected)
+    except UNSEEN as error:
+        way = "--from REGION takes that region's copies, on which main goes on"
+        raise type(error)(
+            f"whether its files are at home can't be seen, and nothing was committed: {error.message}",
+            table=key_name(selected.source),
+            file=error.file,
+            hint=f"{error.hint}; or {way}" if error.hint else way,
+        ) from error
 
 
 def _look_in_replica(versions: ReplicaVersions, selected: Selected, places: dict[Key, _Place]) -> str:
@@ -192,6 +218,7 @@ def _report(context: RegionContext, past: PastMain, selection: Selection, places
                 past.changes.get(selected.target, 0),
                 drop.commit_time.isoformat() if drop and selected.present is None else "",
                 place.rewinds,
+                place.not_at_home,
             )
         )
     return RestoreReport(
@@ -264,12 +291,20 @@ def _require_home_files(context: RegionContext, tables: Sequence[Selected], plac
         FilesGone: one isn't.
     """
     for selected in tables:
-        if places[selected.target].source == HOME and (fault := home_fault(context, selected)):
+        if places[selected.target].source == HOME and (fault := _home_fault_now(context, selected)):
             raise FilesGone(
                 f"it was restored, and a file is gone since: {fault}",
                 table=key_name(selected.target),
                 hint="a clean-up of main deleted it meanwhile: --over --from REGION takes that region's copies",
             )
+
+
+def _home_fault_now(context: RegionContext, selected: Selected) -> str:
+    """Return which file is gone since it was looked for; "" also where that can't be seen any more."""
+    try:
+        return home_fault(context, selected)
+    except UNSEEN:
+        return ""
 
 
 def _require_residency(context: RegionContext, selection: Selection) -> None:

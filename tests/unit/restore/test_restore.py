@@ -330,6 +330,28 @@ def test_a_branch_that_can_not_be_made_is_named_with_its_commit(world: World, mo
     assert f"-{head[:12]} at commit {head} of main" in failed.value.hint
 
 
+@pytest.mark.parametrize(("source", "place"), [("eu", "eu/replica"), ("home", "us/lake")])
+def test_a_file_that_goes_with_the_commit_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch, source: str, place: str
+) -> None:
+    had = world.commit(t=world.write("t"))
+    run(world)
+    world.commit(t=None)
+    commit, pinned = world.catalog.commit, list[set[str]]()
+    file = next(path for path in (world.folder / place).rglob("*.parquet") if "/t/" in str(path))
+
+    def race(*arguments: Any, **options: Any) -> str:
+        pinned.append(branches(world))
+        file.unlink()
+        return commit(*arguments, **options)
+
+    monkeypatch.setattr(world.catalog, "commit", race)
+    with pytest.raises(FilesGone, match="it was restored, and not all of its files") as gone:
+        restored(world, "t", as_of=had, source=source)
+    assert file.name in gone.value.message and "ns.t" in main(world)
+    assert [len(names) for names in pinned] == [source == "eu"] and branches(world) == set()
+
+
 def test_what_can_be_had_is_listed(world: World) -> None:
     had = purged(world)
     listed = list_restorable(world.context(), (), after(days=-1))

@@ -75,15 +75,20 @@ class ReplicaVersions:
     absent: dict[Key, str] = field(default_factory=dict)
 
 
-def home_fault(context: RegionContext, selected: Selected) -> str:
+def home_fault(context: RegionContext, name: str, content: Content) -> str:
     """Return which file of a version isn't where `main` named it, or why that can't be looked up; "" for none.
+
+    Args:
+        context: a region.
+        name: key name of the table or view.
+        content: what `main` has of it.
 
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the store can't be used: what it has is unknown.
     """
-    findings = Findings(key_name(selected.source))
+    findings = Findings(name)
     try:
-        check_source(context, SourcePlaces(context.mapping), selected.content, findings, sizes=True)
+        check_source(context, SourcePlaces(context.mapping), content, findings, sizes=True)
     except UNSEEN:
         raise
     except SternaError as error:
@@ -91,17 +96,17 @@ def home_fault(context: RegionContext, selected: Selected) -> str:
     return _first_fault(findings, _FILE_FAULTS)
 
 
-def replica_fault(context: RegionContext, selected: Selected, version: ReplicaVersion) -> str:
+def replica_fault(context: RegionContext, name: str, content: Content) -> str:
     """Return which file of a version isn't in a region, or why that can't be looked up; "" for none.
 
     Args:
         context: that region.
-        selected: the table or view.
-        version: its version there.
+        name: key name of the table or view.
+        content: its version there.
     """
-    findings = Findings(key_name(selected.source))
+    findings = Findings(name)
     try:
-        check_structure(context, Places(context.mapping), version.content, None, findings)
+        check_structure(context, Places(context.mapping), content, None, findings)
     except SternaError as error:
         return str(error)
     return _first_fault(findings, _REPLICA_FAULTS)

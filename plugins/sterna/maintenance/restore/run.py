@@ -97,8 +97,8 @@ def restore(
             for target, place in places.items()
         }
         report = _commit(context, request, old_contents, selection, places, report)
-    progress(f"{len(report.tables)} tables and views are back: commit {report.commit[:12]} on {SOURCE_BRANCH}")
-    _require_home_files(context, selection.tables, places)
+        progress(f"{len(report.tables)} tables and views are back: commit {report.commit[:12]} on {SOURCE_BRANCH}")
+        _require_files(context, selection.tables, places)
     return report
 
 
@@ -155,7 +155,7 @@ def _look_at_home(context: RegionContext, selected: Selected) -> str:
         StoreUnreachable, StoreDenied, CredentialError: that can't be seen: `main` isn't put onto copies for that alone.
     """
     try:
-        return home_fault(context, selected)
+        return home_fault(context, key_name(selected.source), selected.content)
     except UNSEEN as error:
         way = "--from REGION takes that region's copies, on which main goes on"
         raise type(error)(
@@ -171,7 +171,7 @@ def _look_in_replica(versions: ReplicaVersions, selected: Selected, places: dict
     version: ReplicaVersion | None = versions.versions.get(selected.source)
     if version is None:
         return versions.absent[selected.source]
-    fault = replica_fault(versions.context, selected, version)
+    fault = replica_fault(versions.context, key_name(selected.source), version.content)
     if not fault:
         places[selected.target] = _Place(version.content, versions.context.region.name)
     return fault
@@ -284,27 +284,28 @@ def _keep_present(context: RegionContext, selection: Selection, head: str, commi
         ) from error
 
 
-def _require_home_files(context: RegionContext, tables: Sequence[Selected], places: dict[Key, _Place]) -> None:
-    """See that files at home are still there: a clean-up of `main` may have begun before they were `main`'s again.
+def _require_files(context: RegionContext, tables: Sequence[Selected], places: dict[Key, _Place]) -> None:
+    """See that the files are still there: a clean-up may have begun before they were `main`'s again.
 
     Raises:
-        FilesGone: one isn't.
+        FilesGone: one isn't, or that can't be seen.
     """
     for selected in tables:
-        if places[selected.target].source == HOME and (fault := _home_fault_now(context, selected)):
+        if fault := _present_fault(context, key_name(selected.source), places[selected.target]):
             raise FilesGone(
-                f"it was restored, and a file is gone since: {fault}",
+                f"it was restored, and not all of its files are seen to be there any more: {fault}",
                 table=key_name(selected.target),
-                hint="a clean-up of main deleted it meanwhile: --over --from REGION takes that region's copies",
+                hint="a clean-up may have deleted them meanwhile: --over --from REGION takes that region's copies",
             )
 
 
-def _home_fault_now(context: RegionContext, selected: Selected) -> str:
-    """Return which file is gone since it was looked for; "" also where that can't be seen any more."""
+def _present_fault(context: RegionContext, name: str, place: _Place) -> str:
+    if place.source != HOME:
+        return replica_fault(context.of_region(context.registry.region(place.source)), name, place.content)
     try:
-        return home_fault(context, selected)
-    except UNSEEN:
-        return ""
+        return home_fault(context, name, place.content)
+    except UNSEEN as error:
+        return str(error)
 
 
 def _require_residency(context: RegionContext, selection: Selection) -> None:

@@ -79,6 +79,16 @@ def test_a_moment_is_a_commit_of_main(commits: tuple[InMemoryCatalog, list[str]]
                 read(catalog, wrong, now)
 
 
+def test_a_commit_of_another_branch_is_none_of_mains(commits: tuple[InMemoryCatalog, list[str]]) -> None:
+    catalog, hashes = commits
+    catalog.create_branch("dev", hashes[1])
+    other = catalog.commit("dev", hashes[1], [Put(("c",), namespace_content(("c",)))], "write")
+    assert next(iter(catalog.history(f"main@{other}", operations=False))).hash == other, "as Nessie answers it"
+    for read in (main_commit, read_past):
+        with pytest.raises(NoSuchMoment, match="main has no commit"):
+            read(catalog, other, minutes(60))
+
+
 def test_what_changed_since_is_counted(commits: tuple[InMemoryCatalog, list[str]]) -> None:
     catalog, hashes = commits
     past = read_past(catalog, hashes[0], minutes(60))

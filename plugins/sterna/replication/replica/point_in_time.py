@@ -10,7 +10,7 @@ from sterna.catalog.model import Commit, Delete, Key, Put
 from sterna.catalog.reader import CatalogReader
 from sterna.config.durations import MAX_PAST_SECONDS, duration_seconds
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import NoSuchMoment, ReferenceNotFound, printable
+from sterna.errors import NoSuchMoment, printable
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _DATE_AND_OFFSET = re.compile(r"[\d-]{8,10}[ +]")
@@ -69,18 +69,10 @@ def main_commit(catalog: CatalogReader, text: str, now: datetime) -> Commit:
         NoSuchMoment: as `parse_moment`; or `main` has no such commit, or none so early.
     """
     moment = parse_moment(text, now)
-    if isinstance(moment, str):
-        try:
-            commit = next(iter(catalog.history(f"{SOURCE_BRANCH}@{moment}", operations=False)), None)
-        except ReferenceNotFound:
-            commit = None
-        if commit is None or commit.hash != moment:
-            raise _unknown_commit(moment)
-        return commit
     for commit in catalog.history(SOURCE_BRANCH, operations=False):
-        if commit.commit_time <= moment:
+        if _is_at(commit, moment):
             return commit
-    raise _before_history(moment)
+    raise _no_commit(moment)
 
 
 def read_past(catalog: CatalogReader, text: str, now: datetime) -> PastMain:
@@ -99,11 +91,16 @@ def read_past(catalog: CatalogReader, text: str, now: datetime) -> PastMain:
     changes: dict[Key, int] = {}
     drops: dict[Key, Commit] = {}
     for commit in catalog.history(f"{SOURCE_BRANCH}@{head}", operations=True):
-        if commit.hash == moment if isinstance(moment, str) else commit.commit_time <= moment:
+        if _is_at(commit, moment):
             return PastMain(replace(commit, operations=None), head, frozenset(newer), changes, drops)
         newer.add(commit.hash)
         _add_changes(commit, changes, drops)
-    raise _unknown_commit(moment) if isinstance(moment, str) else _before_history(moment)
+    raise _no_commit(moment)
+
+
+def _is_at(commit: Commit, moment: str | datetime) -> bool:
+    # The catalog answers for any hash as one of `main`, whichever branch it is on: only a walk tells.
+    return commit.hash == moment if isinstance(moment, str) else commit.commit_time <= moment
 
 
 def _add_changes(commit: Commit, changes: dict[Key, int], drops: dict[Key, Commit]) -> None:
@@ -133,11 +130,9 @@ def _parse_time(text: str) -> datetime:
     return in_utc
 
 
-def _unknown_commit(commit_hash: str) -> NoSuchMoment:
-    return NoSuchMoment(f"{SOURCE_BRANCH} has no commit {commit_hash[:12]}", hint="sterna restore --list names some")
-
-
-def _before_history(moment: datetime) -> NoSuchMoment:
+def _no_commit(moment: str | datetime) -> NoSuchMoment:
+    if isinstance(moment, str):
+        return NoSuchMoment(f"{SOURCE_BRANCH} has no commit {moment[:12]}", hint="sterna restore --list names some")
     return NoSuchMoment(
         f"{SOURCE_BRANCH} has no commit of {moment.isoformat()} or before it: that is before its history",
         hint="a later time",

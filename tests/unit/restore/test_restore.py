@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sterna.catalog.model import ICEBERG_TABLE, Delete, key_name
+from sterna.catalog.model import ICEBERG_TABLE, Delete, Put, key_name
 from sterna.errors import (
     CatalogError,
     CatalogUnreachable,
@@ -363,3 +363,12 @@ def test_what_can_be_had_is_listed(world: World) -> None:
     named = list_restorable(world.context(), ("ns.u",), after(days=-1))
     assert [(it.key, it.as_of, it.dropped, it.places) for it in named] == [("ns.u", before, False, ("home",))]
     assert list_restorable(world.context(), (), after(days=1)) == ()
+
+
+def test_a_renamed_table_is_not_listed_as_dropped(world: World) -> None:
+    had = world.commit(t=world.write("t"))
+    content = world.catalog.contents("main", had, [("ns", "t")])[("ns", "t")]
+    world.catalog.commit("main", had, [Delete(("ns", "t")), Put(("ns", "u"), content)], "rename")
+    assert list_restorable(world.context(), (), after(days=-1)) == ()
+    named = list_restorable(world.context(), ("ns.t",), after(days=-1))
+    assert [(it.key, it.as_of, it.dropped) for it in named] == [("ns.t", had, False)]

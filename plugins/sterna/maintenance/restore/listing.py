@@ -71,8 +71,12 @@ def _commits_since(context: RegionContext, since: datetime) -> Iterator[Commit]:
 def _left_versions(
     context: RegionContext, commit: Commit, names: tuple[Key, ...]
 ) -> Iterator[tuple[Key, Content, bool]]:
-    """Yield what a commit left behind: key, content, and whether it was dropped."""
+    """Yield what a commit left behind: key, content, and whether it was dropped.
+
+    What the commit put under another name was renamed: an earlier version of a name, and nothing that was dropped.
+    """
     put = {operation.key for operation in commit.puts}
+    put_ids = {operation.content.id for operation in commit.puts}
     dropped = {it.key for it in commit.operations or () if isinstance(it, Delete)} - put
     keys = dropped | put if names else dropped
     if names:
@@ -81,8 +85,9 @@ def _left_versions(
         context.primary.contents(SOURCE_BRANCH, commit.parent, sorted(keys)) if keys else {}
     )
     for key, content in sorted(contents.items(), key=lambda entry: entry[0]):
-        if content.kind != NAMESPACE:
-            yield key, content, key in dropped
+        is_dropped = key in dropped and content.id not in put_ids
+        if content.kind != NAMESPACE and (names or is_dropped):
+            yield key, content, is_dropped
 
 
 def _places(context: RegionContext, name: str, content: Content) -> tuple[str, ...]:

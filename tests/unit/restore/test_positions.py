@@ -69,6 +69,9 @@ def test_a_channel_that_had_gone_on_stops_and_another_does_not(world: World) -> 
     run(world)
     report = restored(world, had, over=True)
     assert report.tables[0].rewinds == (str(CLICKS),)
+    head = world.catalog.reference("main").hash
+    content = world.catalog.contents("main", head, [("ns", "t")])[("ns", "t")]
+    assert report.tables[0].metadata == content.metadata_location
     with pytest.raises(Rewound, match="restored as of an earlier commit"):
         decide(state(world), step(CLICKS, 4))
     assert isinstance(decide(state(world), Step("x", FLOW, "17", is_numbered=False)), Published)

@@ -89,7 +89,7 @@ class RestoredTable:
         key: key name that it has on `main` from now on.
         was: key name that it had at the commit.
         kind: content type.
-        metadata: metadata.json that `main` names.
+        metadata: metadata.json that `main` names; in a dry run, the one of which a rewound table's is made.
         files_from: `home`, or the region whose replica has the files.
         rows: of its current snapshot, where that says so.
         data_files: the same of data files.

@@ -86,16 +86,13 @@ def restore(
     with Pins(started_at) as pins:
         places = _find_files(context, request, past, selection.tables, progress, pins if apply else None)
         places |= _with_rewinds(context, past, selection.tables, places)
+        is_change = apply and bool(selection.tables or selection.namespaces)
+        if is_change:
+            pins.require_intact()
+            places = {target: _write_rewound(context, place, started_at) for target, place in places.items()}
         report = _report(context, past, selection, places)
-        if not apply or not (selection.tables or selection.namespaces):
+        if not is_change:
             return report
-        pins.require_intact()
-        places = {
-            target: replace(place, content=write_rewound(context, place.content, place.rewinds, started_at))
-            if place.rewinds
-            else place
-            for target, place in places.items()
-        }
         report = _commit(context, request, old_contents, selection, places, report)
         progress(f"{len(report.tables)} tables and views are back: commit {report.commit[:12]} on {SOURCE_BRANCH}")
         _require_files(context, selection.tables, places)
@@ -185,6 +182,13 @@ def _with_rewinds(
         selected.target: replace(place, rewinds=find_rewound(context, past, selected, place.content))
         for selected, place in ((selected, places[selected.target]) for selected in tables)
     }
+
+
+def _write_rewound(context: RegionContext, place: _Place, now: datetime) -> _Place:
+    """Return the place with a metadata.json that stops the channels that a table rewinds."""
+    if not place.rewinds:
+        return place
+    return replace(place, content=write_rewound(context, place.content, place.rewinds, now))
 
 
 def _files_gone(gone: Sequence[Selected], faults: dict[Key, dict[str, str]]) -> FilesGone:

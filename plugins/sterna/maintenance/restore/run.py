@@ -116,15 +116,8 @@ def _find_files(
         FilesGone: a table's files are nowhere; the message says of each place which one isn't.
         StoreUnreachable, StoreDenied, CredentialError: as `_look_at_home`.
     """
-    places: dict[Key, _Place] = {}
     faults: dict[Key, dict[str, str]] = {selected.target: {} for selected in tables}
-    for selected in tables if request.source in ("", HOME) else ():
-        if fault := _look_at_home(context, selected):
-            faults[selected.target][HOME] = fault
-            progress(f"{key_name(selected.target)}: not from home: {fault}")
-        else:
-            places[selected.target] = _Place(selected.content, HOME)
-            progress(f"{key_name(selected.target)}: all files are at home")
+    places = {} if request.takes_copies else _find_at_home(context, tables, faults, progress)
     for region in _regions(context, request.source):
         missing = [selected for selected in tables if selected.target not in places]
         if not missing:
@@ -142,6 +135,21 @@ def _find_files(
                 progress(f"{key_name(selected.target)}: all files are in {region.name}")
     if gone := [selected for selected in tables if selected.target not in places]:
         raise _files_gone(gone, faults)
+    return places
+
+
+def _find_at_home(
+    context: RegionContext, tables: Sequence[Selected], faults: dict[Key, dict[str, str]], progress: Progress
+) -> dict[Key, _Place]:
+    """Return the places of the tables whose files are all at home; put into `faults` why others' aren't."""
+    places: dict[Key, _Place] = {}
+    for selected in tables:
+        if fault := _look_at_home(context, selected):
+            faults[selected.target][HOME] = fault
+            progress(f"{key_name(selected.target)}: not from home: {fault}")
+        else:
+            places[selected.target] = _Place(selected.content, HOME)
+            progress(f"{key_name(selected.target)}: all files are at home")
     return places
 
 

@@ -59,13 +59,11 @@ def select(request: RestoreRequest, past: Mapping[Key, Content], present: Mappin
         if request.new_name:
             raise NothingToRestore(f"{name} is a namespace: --as goes with one table")
         for other, it in past.items():
-            if not _is_below(other, key):
-                continue
-            if it.kind == NAMESPACE:
+            if _is_below(other, key) and it.kind == NAMESPACE:
                 namespaces.add(other)
-                continue
-            selected = Selected(other, other, it, present.get(other))
-            _add(selected, _refusal(selected, request), tables, left)
+            elif _is_below(other, key):
+                selected = Selected(other, other, it, present.get(other))
+                _add(selected, _refusal(selected, request), tables, left)
     chosen = tuple(tables[key] for key in sorted(tables))
     return Selection(chosen, tuple(_missing_namespaces(chosen, namespaces, past, present)), left)
 

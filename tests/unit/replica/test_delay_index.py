@@ -228,6 +228,20 @@ def test_where_much_is_to_be_read_a_reader_says_so(world: World, clock: Clock, m
         read(world)
 
 
+def test_where_main_has_too_many_commits_a_sync_rebuilds_it_from_its_newest(
+    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_hours(world, clock)
+    for path in folder(world).iterdir():
+        path.unlink()
+    monkeypatch.setattr(delay_index, "MAX_COMMITS", 3)
+    for _ in range(2):
+        world.commit(a=world.write("a"))
+    run(world)
+    index = read(world)
+    assert (index.rebuilt, index.open, ended(index).total()) == ("", {}, 4)
+
+
 def test_a_region_without_any_publication_has_none(world: World) -> None:
     with pytest.raises(IndexUnusable, match="there is no index"):
         read(world)

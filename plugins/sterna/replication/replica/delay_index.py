@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, islice
+from itertools import dropwhile, groupby, islice
 from typing import TYPE_CHECKING, Final
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Commit, key_name
@@ -207,7 +207,7 @@ def _rebuild_index(
 
     Args:
         reason: why its files can't be used.
-        may_begin_late: where there are more commits, it begins with the oldest of so many.
+        may_begin_late: where there are more commits, of either branch, it begins with the oldest of so many.
 
     Raises:
         IndexUnusable: there are more commits, or none that a sync published.
@@ -221,14 +221,44 @@ def _rebuild_index(
     if len(history) > max_commits and not may_begin_late:
         raise IndexUnusable(f"{reason}; a sync that publishes rebuilds it")
     commits = [commit for commit in _parse_replica_commits(objects, reversed(history)) if commit.watermark]
-    while commits and commits[0].held is None:
-        commits.pop(0)
+    commits = list(dropwhile(lambda commit: commit.held is None, commits))
     if not commits:
         raise IndexUnusable(f"{reason}; nothing was published yet")
+    if may_begin_late:
+        commits, source = _begin_on_source(context, commits, max_commits, reason)
+    else:
+        source = _source_commits(context, commits[0].watermark, max_commits)
     state = initial_state(commits[0])
-    tracker = DelayTracker(state, _source_commits(context, state.source, max_commits))
+    tracker = DelayTracker(state, source)
     hours = _apply(tracker, first_hour(state), commits[1:])
     return DelayIndex(tuple(hours), tracker.open_at_head(), frozenset(hour.hour for hour in hours), reason)
+
+
+def _begin_on_source(
+    context: RegionContext, commits: Sequence[ReplicaCommit], max_commits: int, reason: str
+) -> tuple[list[ReplicaCommit], list[SourceCommit]]:
+    """Return commits of the replica branch from the first one on whose watermark is near `main`'s head.
+
+    Args:
+        commits: the oldest first.
+        max_commits: how far a watermark may be from the head.
+        reason: why the index is rebuilt.
+
+    Returns:
+        They, and the commits of `main` after the first one's watermark, the oldest first.
+
+    Raises:
+        IndexUnusable: no watermark is.
+    """
+    history, head = _source_history(context, commits[0].watermark)
+    newest = list(islice(history, max_commits))[::-1]
+    oldest = newest[0].parent if newest else head
+    positions = {oldest: 0} | {commit.hash: number for number, commit in enumerate(newest, 1)}
+    kept = list(dropwhile(lambda commit: commit.held is None or commit.watermark not in positions, commits))
+    if not kept:
+        raise IndexUnusable(f"{reason}; none of the newest commits of main was published")
+    source = newest[positions[kept[0].watermark] :]
+    return kept, [_parse_source_commit(context, commit) for commit in source]
 
 
 def _apply(tracker: DelayTracker, newest: DelayHour, commits: Iterable[ReplicaCommit]) -> list[DelayHour]:
@@ -265,10 +295,15 @@ def _source_commits(context: RegionContext, since: str, max_commits: int) -> lis
     Raises:
         IndexUnusable: that one isn't among the newest.
     """
-    head = context.primary.reference(SOURCE_BRANCH).hash
-    history = context.primary.history(f"{SOURCE_BRANCH}@{head}", operations=True, until=since)
+    history, head = _source_history(context, since)
     commits = [_parse_source_commit(context, commit) for commit in _read_back(history, head, since, max_commits)]
     return commits[::-1]
+
+
+def _source_history(context: RegionContext, since: str) -> tuple[Iterator[Commit], str]:
+    """Return the commits of `main` down to one, newest first, and the head."""
+    head = context.primary.reference(SOURCE_BRANCH).hash
+    return context.primary.history(f"{SOURCE_BRANCH}@{head}", operations=True, until=since), head
 
 
 def _read_back(history: Iterable[Commit], head: str, until: str | None, max_commits: int) -> Iterator[Commit]:

@@ -140,7 +140,9 @@ def _state(status: RegionStatus, limits: AlarmLimits) -> Iterator[Measure]:
         yield Measure("maintenance_waits_for", len(status.silent))
     if status.slots:
         yield Measure("slot_behind_bytes", max(slot.behind for slot in status.slots))
-        yield Measure("slot_used", max(slot.used or 0.0 for slot in status.slots))
+    used = [slot.used for slot in status.slots if slot.used is not None]
+    if used:
+        yield Measure("slot_used", max(used))
 
 
 def _storage(status: RegionStatus) -> Iterator[Measure]:

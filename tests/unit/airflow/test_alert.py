@@ -191,6 +191,7 @@ def test_where_no_clean_up_is_run_nobody_looks_for_what_it_left(look: Any, monke
         (Slot("sterna_eu", False, "extended", 900, 0.9), True),
         (Slot("sterna_eu", False, "unreserved", 900, None), True),
         (Slot("sterna_eu", False, "lost", 900, 1.0), True),
+        (Slot("sterna_eu", False, "missing", 900), True),
     ],
     ids=lambda value: getattr(value, "wal_status", None),
 )
@@ -201,7 +202,8 @@ def test_a_slot_near_its_limit_fails(slot: Slot, fails: bool, look: Any, metrics
     else:
         assert look(status) == 0.0
     assert metrics["sterna.slot_behind_bytes"] == slot.behind
-    assert metrics["sterna.slot_used"] == (slot.used or 0.0)
+    assert metrics.get("sterna.slot_used") == slot.used
+    assert metrics["sterna.alarms"] == int(fails)
 
 
 def test_what_can_not_be_looked_at_is_said_and_counted_and_never_called_well(

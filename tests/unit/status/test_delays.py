@@ -16,7 +16,8 @@ from sterna.operations.status.delay_model import RegionDelays
 from sterna.operations.status.delays import read_region_delays, summarize_delays
 from sterna.operations.status.gather import gather_status
 from sterna.operations.status.model import RegionStatus
-from sterna.operations.status.read import read_alarm_status
+from sterna.operations.status.read import read_alarm_status, read_status, with_delays
+from sterna.replication.replica.catalog_copy import PrimaryOutage
 from sterna.replication.replica.delay_hours import DelayHour, hour_of, hour_start
 from sterna.replication.replica.delay_index import DelayIndex, IndexUnusable
 from sterna.replication.replica.delay_tracker import DelayState, OpenCommits
@@ -121,6 +122,21 @@ def test_what_is_unknown_is_said_and_never_well(world: World, monkeypatch: pytes
     assert "what is left of its budget is unknown" in status_text(status)
     names = {measure.name: measure.value for measure in region_measures(status, AlarmLimits(math.inf))}
     assert (names["delays_unknown"], names["objective_unknown"]) == (1, 1)
+    assert not {"objective_left", "objective_burning", "delay_seconds"} & names.keys()
+
+
+def test_while_a_region_is_cut_off_no_objective_counts_as_met(world: World) -> None:
+    world = replace(world, registry=registry(world, {"tables": ["**"], "objective": {"lag": "60s", "share": 0.99}}))
+    world.commit(a=world.write("a"))
+    run(world)
+    outage = PrimaryOutage("us", "does not answer", "ab" * 32, "2026-07-01T00:00:00+00:00", "")
+    status = with_delays(world.context(), replace(read_status(world.context()), cut_off=outage))
+    assert status.delays is not None
+    assert status.delays.problem.startswith("cut off: primary us does not answer")
+    assert [objective.burning for objective in status.delays.objectives] == [None]
+    assert [alarm.reason for alarm in find_alarms(status, AlarmLimits(math.inf))] == ["cut off"]
+    names = {measure.name: measure.value for measure in region_measures(status, AlarmLimits(math.inf))}
+    assert (names["objective_unknown"], names["cut_off"]) == (1, 1)
     assert not {"objective_left", "objective_burning", "delay_seconds"} & names.keys()
 
 

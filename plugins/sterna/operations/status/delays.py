@@ -45,9 +45,18 @@ def read_region_delays(
     try:
         index = read_delay_index(context, objects, now - timedelta(seconds=PERIOD_SECONDS))
     except (IndexUnusable, CatalogError, StoreError, CredentialError) as error:
-        return RegionDelays(objectives=tuple(_unknown_objectives(context.registry)), problem=str(error))
+        return unknown_delays(context.registry, str(error))
     delays = summarize_delays(index, context.registry, context.region.name, now)
     return delays if tables else replace(delays, tables=())
+
+
+def unknown_delays(registry: Registry, problem: str) -> RegionDelays:
+    """Return that nothing is known of how late new versions became visible, nor of any objective.
+
+    Args:
+        problem: why.
+    """
+    return RegionDelays(objectives=tuple(_unknown_objectives(registry)), problem=problem)
 
 
 def summarize_delays(index: DelayIndex, registry: Registry, region: str, now: datetime) -> RegionDelays:

@@ -23,7 +23,7 @@ from sterna.errors import (
 )
 from sterna.maintenance.deletion.passes import read_newest_report
 from sterna.maintenance.gc.evidence import GC_REPORT, gc_folder
-from sterna.operations.status.delays import read_region_delays
+from sterna.operations.status.delays import read_region_delays, unknown_delays
 from sterna.operations.status.model import (
     ExcludedTable,
     HeldStatus,
@@ -79,11 +79,14 @@ def read_alarm_status(
 def with_delays(context: RegionContext, status: RegionStatus, *, tables: bool = False) -> RegionStatus:
     """Return a region's status with how late new versions became visible there.
 
+    While the region is cut off that is unknown: `main` may have new versions that its own copy doesn't show.
+
     Args:
         tables: of each table, too.
     """
-    readable_context = context.without_primary() if status.cut_off else context
-    return replace(status, delays=read_region_delays(readable_context, open_probe_store(context), tables=tables))
+    if status.cut_off:
+        return replace(status, delays=unknown_delays(context.registry, status.cut_off.line))
+    return replace(status, delays=read_region_delays(context, open_probe_store(context), tables=tables))
 
 
 def read_status(context: RegionContext) -> RegionStatus:

@@ -187,8 +187,8 @@ class DelayTracker:
         return table in self._ahead and position <= self._ahead_position(self._ahead[table])
 
     def _ahead_position(self, ahead: Ahead) -> int:
-        """Return a position on `main`; one behind all commits where the watermark hasn't got near it."""
-        return self._positions.get(ahead.hash, len(self._commits) + 1)
+        """Return a position on `main`; 0 where a failover took it from `main`: then nothing counts as shown ahead."""
+        return self._positions.get(ahead.hash, 0)
 
     def _close(self, table: str, at: int, before: int | None = None) -> Iterator[Delay]:
         """Yield a table's open versions as shown, all or those of commits before a time."""

@@ -242,6 +242,33 @@ def test_where_main_has_too_many_commits_a_sync_rebuilds_it_from_its_newest(
     assert (index.rebuilt, index.open, ended(index).total()) == ("", {}, 4)
 
 
+def test_a_commit_of_a_time_that_is_to_come_counts_as_of_now(world: World, clock: Clock) -> None:
+    for ahead in (0, 2, 0):
+        clock.now += timedelta(days=ahead)
+        world.commit(a=world.write("a"))
+        run(world)
+        clock.now -= timedelta(days=ahead)
+    newest = max(path.name for path in folder(world).iterdir())
+    assert newest <= f"{hour_of(int(datetime.now(UTC).timestamp() * 1000))}.json"
+    index = read(world)
+    assert (index.rebuilt, index.open, ended(index).total()) == ("", {}, 2)
+
+
+def test_an_hour_that_is_to_come_is_rebuilt(world: World, clock: Clock) -> None:
+    some_hours(world, clock)
+    newest = max(folder(world).iterdir())
+    hour = hour_of(int((datetime.now(UTC) + timedelta(hours=3)).timestamp() * 1000))
+    (folder(world) / f"{hour}.json").write_bytes(
+        HOUR_FILE.dumps(replace(HOUR_FILE.loads(newest.read_bytes()), hour=hour))
+    )
+    newest.unlink()
+    assert "an hour that is to come" in read(world).rebuilt
+    world.commit(a=world.write("a"))
+    run(world)
+    index = read(world)
+    assert (index.rebuilt, ended(index)["ns.a", 42]) == ("", 1)
+
+
 def test_a_region_without_any_publication_has_none(world: World) -> None:
     with pytest.raises(IndexUnusable, match="there is no index"):
         read(world)

@@ -52,6 +52,7 @@ MAX_READER_COMMITS: Final = 5_000
 
 
 _CHANGING_HOURS = 2
+_MAX_CLOCK_SKEW = timedelta(hours=1)
 _MAX_CACHED_HOURS = 1_000
 _MAX_CACHED_BYTES = 100_000  # of one hour's file
 
@@ -136,9 +137,9 @@ def _read_hours(context: RegionContext, objects: Objects, since: datetime) -> li
     """Return the written hours from a time on, and the newest ones in any case.
 
     Raises:
-        IndexUnusable: there is none, one is missing, or one is damaged.
+        IndexUnusable: there is none, one is missing, damaged, or of a time that is to come.
     """
-    first, oldest = (hour_of(int(time.timestamp() * 1000)) for time in (since, since - HORIZON))
+    first, oldest = (hour_of(_milliseconds(time)) for time in (since, since - HORIZON))
     listed = {
         hour: _ListedHour(uri, size, modified)
         for uri, size, modified in objects.list(_folder(context), after=oldest)
@@ -146,6 +147,8 @@ def _read_hours(context: RegionContext, objects: Objects, since: datetime) -> li
     }
     if not listed:
         raise IndexUnusable("there is no index of delays")
+    if max(listed) > hour_of(_milliseconds(datetime.now(UTC) + _MAX_CLOCK_SKEW)):
+        raise IndexUnusable(f"the index of delays has an hour that is to come: {max(listed)}")
     newest = sorted(listed)[-_CHANGING_HOURS:]
     chosen = sorted({*(hour for hour in listed if hour >= first), *newest})
     try:
@@ -325,7 +328,11 @@ def _parse_source_commit(context: RegionContext, commit: Commit) -> SourceCommit
 
 
 def _parse_replica_commits(objects: Objects, commits: Iterable[Commit]) -> Iterator[ReplicaCommit]:
-    """Yield what counts of commits of the replica branch; one that isn't sterna's is left out."""
+    """Yield what counts of commits of the replica branch; one that isn't sterna's is left out.
+
+    None counts as of later than now: an hour that is to come would take up all that follows until then.
+    """
+    now = _milliseconds(datetime.now(UTC))
     lists: dict[str, Mapping[str, int | None] | None] = {}
     for commit in commits:
         if RUN_ID not in commit.properties:
@@ -336,7 +343,7 @@ def _parse_replica_commits(objects: Objects, commits: Iterable[Commit]) -> Itera
         watermark = commit.properties.get(SOURCE_HASH, "")
         yield ReplicaCommit(
             commit.hash,
-            _milliseconds(commit.commit_time),
+            min(now, _milliseconds(commit.commit_time)),
             watermark,
             commit.properties.get(PLANNED_HASH, watermark),
             frozenset(key_name(put.key) for put in commit.puts),

@@ -15,7 +15,7 @@ from sterna.replication.replica.delays import HOUR_SECONDS, Histogram, late_coun
 
 PERIOD_SECONDS: Final = 7 * 24 * HOUR_SECONDS
 """What a budget is for."""
-_DIGITS = 9  # of a share, so that 1 - 0.99 is 0.01
+_DIGITS = 12  # of a share, so that 1 - 0.99 is 0.01
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ BURN_RULES: Final = (BurnRule(HOUR_SECONDS, 300, 14.4), BurnRule(6 * HOUR_SECOND
 """The rates and windows of Google's SRE workbook for alerts that can't wait."""
 WINDOWS: Final = tuple(sorted({seconds for rule in BURN_RULES for seconds in (rule.long_seconds, rule.short_seconds)}))
 _REACHABLE_SHARE = 0.5  # an objective that allows much can't burn at such rates: half of all counts there
+_ALLOWED_RATE = 1.0  # a budget that lasts for the week doesn't burn too fast
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,11 @@ def is_burning(burn: Mapping[int, float], share: float) -> bool:
 
 
 def effective_rate(rule: BurnRule, share: float) -> float:
-    """Return the rate of a rule for an objective: never more than what half of all versions being late makes."""
-    return min(rule.rate, _REACHABLE_SHARE / round(1.0 - share, _DIGITS))
+    """Return the rate of a rule for an objective: no more than what half of all versions being late makes.
+
+    Where an objective allows more than that, it is the rate that it allows.
+    """
+    return min(rule.rate, max(_ALLOWED_RATE, _REACHABLE_SHARE / round(1.0 - share, _DIGITS)))
 
 
 def measure_objective(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from sterna.config.registry.policy import Objective
 from sterna.operations.objectives import (
     BURN_RULES,
     PERIOD_SECONDS,
@@ -18,6 +22,7 @@ from sterna.operations.objectives import (
 )
 
 SHARES = st.floats(min_value=0.01, max_value=0.9999)
+ALL_SHARES = st.floats(min_value=1e-12, max_value=0.999999)
 
 
 def test_a_budget_is_the_share_that_may_be_late() -> None:
@@ -36,11 +41,17 @@ def test_what_is_left_falls_with_what_is_late(count: int, late: int, share: floa
     assert burn_rate(count, late, share) == pytest.approx(1 - budget_left(count, late, share))
 
 
-@given(SHARES)
+@given(ALL_SHARES)
 def test_whatever_an_objective_allows_all_late_burns_and_none_late_does_not(share: float) -> None:
     late, sound = (dict.fromkeys(WINDOWS, burn_rate(10, late, share)) for late in (10, 0))
     assert is_burning(late, share)
     assert not is_burning(sound, share)
+
+
+@given(ALL_SHARES)
+def test_what_an_objective_allows_does_not_burn(share: float) -> None:
+    allowed = dict.fromkeys(WINDOWS, burn_rate(10**9, math.floor(10**9 * (1 - share) * 0.999), share))
+    assert not is_burning(allowed, share)
 
 
 def test_both_windows_of_a_rule_have_to_burn() -> None:
@@ -53,6 +64,14 @@ def test_both_windows_of_a_rule_have_to_burn() -> None:
         assert not is_burning({**both, rule.long_seconds: 0.0}, 0.99), "it was a moment"
     assert effective_rate(fast, 0.99) == fast.rate
     assert effective_rate(fast, 0.5) == 1.0
+    assert effective_rate(fast, 0.3) == 1.0
+
+
+def test_a_share_of_which_no_budget_is_left_is_none() -> None:
+    assert Objective(lag="60s", share=0.999999).share == 0.999999
+    for share in (0.0, 0.9999999999, 1.0):
+        with pytest.raises(ValidationError, match="share"):
+            Objective(lag="60s", share=share)
 
 
 def test_words_as_those_of_s3_rtc_can_be_held() -> None:

@@ -79,11 +79,11 @@ class Objective(StrictModel):
 
     Args:
         lag: within which time a new version is to be visible, such as `60s` (s, m, h, d, w).
-        share: of the versions of a week, how many are to be visible by then, such as 0.99.
+        share: of the versions of a week, how many are to be visible by then, such as 0.99; at most 0.999999.
     """
 
     lag: str
-    share: Annotated[float, Field(gt=0, lt=1)]
+    share: Annotated[float, Field(gt=0, le=0.999999)]
 
     @model_validator(mode="after")
     def _validate_lag(self) -> Objective:

@@ -13,6 +13,7 @@ import pytest
 
 from sterna.catalog.model import Put, namespace_content
 from sterna.codec import MalformedRecord
+from sterna.operations.status.delays import read_region_delays
 from sterna.replication.replica import delay_index
 from sterna.replication.replica.delay_hours import (
     HOUR_FILE,
@@ -108,6 +109,9 @@ def test_an_hour_has_the_bytes_that_it_had_first() -> None:
         ('"5":2', '"05":2'),
         ('"5":2', '"x":2'),
         ('"11":', '"12":'),
+        ('"5":2', f'"{"5" * 5_000}":2'),
+        ('"5":2', f'"5":{10**15}'),
+        ('"begun":1764000000000', f'"begun":{10**18}'),
         ('"version":1', '"version":2'),
         ('"replica":"r2",', ""),
         ("[1764000120000,1]", "[1764000120000]"),
@@ -297,6 +301,26 @@ def test_nothing_of_it_fails_a_sync(world: World, clock: Clock, monkeypatch: pyt
     folder(world).write_text("a file where its folder was")
     world.commit(a=world.write("a"))
     assert run(world).outcome == "published"
+
+
+def test_an_hour_with_a_time_beyond_all_calendars_is_rebuilt(world: World, clock: Clock) -> None:
+    some_hours(world, clock)
+    files = sorted(folder(world).iterdir())
+    for path in files:
+        content = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**content, "begun": 10**20}))
+    delays = read_region_delays(world.context(), world.context().objects)
+    assert (delays.problem, "damaged" in delays.rebuilt) == ("", True)
+
+
+def test_what_is_unexpected_fails_no_sync_either(world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unexpected(*_: object) -> None:
+        raise OverflowError("a fault")
+
+    monkeypatch.setattr(delay_index, "DelayTracker", unexpected)
+    for _ in range(2):
+        world.commit(a=world.write("a"))
+        assert run(world).outcome == "published"
 
 
 def test_a_week_with_a_commit_a_minute_is_read_by_a_request_an_hour(

@@ -7,6 +7,7 @@ noticed. All of it can be rebuilt: delete the folder, and the next sync that pub
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,6 +32,8 @@ from sterna.replication.replica.delays import HOUR_SECONDS, SLOT_SECONDS, SLOTS,
 
 _NAME_FORMAT = "%Y-%m-%dT%H"
 _SUFFIX = ".json"
+_NUMBER = re.compile("0|[1-9][0-9]{0,11}")
+_MAX_COUNT = 253_402_300_799_999  # the last millisecond of the year 9999: more than any count
 TableSlots = Mapping[int, Histogram]
 """The histograms of one table in an hour, by their part of it."""
 
@@ -56,8 +59,8 @@ class DelayHour:
 
 def _decode_count(raw: Any, path: str) -> int:
     count = INTEGER.decode(raw, path)
-    if count < 0:
-        raise MalformedRecord(f"{path} is negative")
+    if not 0 <= count <= _MAX_COUNT:
+        raise MalformedRecord(f"{path} is negative, or too large for a time or a count")
     return count
 
 
@@ -70,8 +73,8 @@ def _numbered(codec: Codec[Any], limit: int | None = None) -> Codec[Mapping[int,
 
     def decode(raw: Any, path: str) -> dict[int, Any]:
         decoded = named.decode(raw, path)
-        if not all(name.isascii() and name.isdigit() and str(int(name)) == name for name in decoded):
-            raise MalformedRecord(f"{path} has a name that is no number")
+        if not all(_NUMBER.fullmatch(name) for name in decoded):
+            raise MalformedRecord(f"{path} has a name that is no number, or too large a one")
         numbered = {int(name): element for name, element in decoded.items()}
         if limit is not None and any(number >= limit for number in numbered):
             raise MalformedRecord(f"{path} has a number above {limit - 1}")

@@ -6,6 +6,7 @@ are missing, don't join or aren't what sterna writes, it is rebuilt from the las
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Commit, key_name
 from sterna.codec import MalformedRecord
 from sterna.config.registry.folders import DELAYS, state_folder
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import ObjectMissing, ReferenceNotFound, SternaError, TableError
+from sterna.errors import ObjectMissing, ReferenceNotFound, SternaError, TableError, printable
 from sterna.replication.replica.delay_hours import (
     HOUR_FILE,
     DelayHour,
@@ -51,6 +52,7 @@ MAX_READER_COMMITS: Final = 5_000
 """The same for readers: beyond that the index counts as unusable."""
 
 
+log = logging.getLogger(__name__)
 _CHANGING_HOURS = 2
 _MAX_CLOCK_SKEW = timedelta(hours=1)
 _MAX_CACHED_HOURS = 1_000
@@ -122,6 +124,10 @@ def update_delay_index(context: RegionContext, progress: Progress) -> None:
                 context.objects.overwrite(f"{_folder(context)}/{hour_name(hour.hour)}", data)
     except (IndexUnusable, SternaError) as error:
         progress(f"the index of delays was not continued: {error}")
+    except Exception as error:
+        # Unexpected, maybe by a garbled file: what was published stays published.
+        log.exception("the index of delays of %s was not continued", context.region.name)
+        progress(f"the index of delays was not continued: {type(error).__name__}: {printable(str(error))}")
 
 
 def _index_for_writing(context: RegionContext) -> DelayIndex:

@@ -18,11 +18,12 @@ from sterna.replication.replica import delay_index
 from sterna.replication.replica.delay_hours import (
     HOUR_FILE,
     DelayHour,
+    IndexUnusable,
     hour_of,
     hour_start,
     parse_hour_name,
 )
-from sterna.replication.replica.delay_index import DelayIndex, IndexUnusable, read_delay_index
+from sterna.replication.replica.delay_index import DelayIndex, read_delay_index
 from sterna.replication.replica.delay_tracker import Ahead, DelayState, OpenCommits
 from sterna.storage.objects import Objects
 from tests.support.doubles.catalog import InMemoryCatalog

@@ -18,8 +18,8 @@ from sterna.operations.status.gather import gather_status
 from sterna.operations.status.model import RegionStatus
 from sterna.operations.status.read import read_alarm_status, read_status, with_delays
 from sterna.replication.replica.catalog_copy import PrimaryOutage
-from sterna.replication.replica.delay_hours import DelayHour, hour_of, hour_start
-from sterna.replication.replica.delay_index import DelayIndex, IndexUnusable
+from sterna.replication.replica.delay_hours import DelayHour, IndexUnusable, hour_of, hour_start
+from sterna.replication.replica.delay_index import DelayIndex
 from sterna.replication.replica.delay_tracker import DelayState, OpenCommits
 from sterna.text.status import status_text
 from tests.support.small_world import World, gone, run

@@ -38,7 +38,7 @@ from sterna.maintenance.deletion.file_lists import (
 from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount
 from sterna.maintenance.deletion.passes import Pass, modified_until, unreachable_in_all
 from sterna.replication.replica.bulk_state import bulk_run_uri
-from sterna.replication.replica.delay_index import HORIZON
+from sterna.replication.replica.delay_hours import HORIZON
 from sterna.replication.replica.reachability import ReachedFiles
 
 FILE, EVIDENCE, DEAD_LETTER, UNKNOWN = "file", "evidence", "letter", "strange"

@@ -11,8 +11,8 @@ from sterna.config.registry.model import Registry
 from sterna.errors import CatalogError, CredentialError, StoreError
 from sterna.operations.objectives import PERIOD_SECONDS, WINDOWS, ObjectiveStatus, measure_objective
 from sterna.operations.status.delay_model import DelayPoint, DelaySummary, RegionDelays, TableDelays
-from sterna.replication.replica.delay_hours import DelayHour, hour_start
-from sterna.replication.replica.delay_index import DelayIndex, IndexUnusable, read_delay_index
+from sterna.replication.replica.delay_hours import DelayHour, IndexUnusable, hour_start
+from sterna.replication.replica.delay_index import DelayIndex, read_delay_index
 from sterna.replication.replica.delay_tracker import OpenCommits
 from sterna.replication.replica.delays import (
     HOUR_SECONDS,

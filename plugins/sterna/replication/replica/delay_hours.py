@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
@@ -30,12 +30,18 @@ from sterna.codec import (
 from sterna.replication.replica.delay_tracker import Ahead, Delay, DelayState, OpenCommits
 from sterna.replication.replica.delays import HOUR_SECONDS, SLOT_SECONDS, SLOTS, Histogram
 
+HORIZON: Final = timedelta(days=8)
+"""How far back an index is rebuilt: a week, and a day beside it."""
 _NAME_FORMAT = "%Y-%m-%dT%H"
 _SUFFIX = ".json"
 _NUMBER = re.compile("0|[1-9][0-9]{0,11}")
 _MAX_COUNT = 253_402_300_799_999  # the last millisecond of the year 9999: more than any count
 TableSlots = Mapping[int, Histogram]
 """The histograms of one table in an hour, by their part of it."""
+
+
+class IndexUnusable(ValueError):
+    """The index can't be read, or the commits don't continue it; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,11 @@ HOUR: Final = Record(
     inlined={"state": _STATE},
 )
 HOUR_FILE: Final = Document(HOUR, sorted=False, ends_with_newline=False)
+
+
+def milliseconds(time: datetime) -> int:
+    """Return a time in milliseconds since 1970."""
+    return int(time.timestamp() * 1000)
 
 
 def hour_of(at_ms: int) -> str:

@@ -7,26 +7,28 @@ are missing, don't join or aren't what sterna writes, it is rebuilt from the las
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import dropwhile, groupby, islice
 from typing import TYPE_CHECKING, Final
 
-from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Commit, key_name
-from sterna.codec import MalformedRecord
-from sterna.config.registry.folders import DELAYS, state_folder
-from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import ObjectMissing, ReferenceNotFound, SternaError, TableError, printable
+from sterna.catalog.model import Commit
+from sterna.errors import SternaError, printable
+from sterna.replication.replica.delay_commits import (
+    newest_source_commits,
+    parse_replica_commits,
+    replica_history,
+    source_commits,
+)
+from sterna.replication.replica.delay_files import delete_hours, read_hours, write_hours
 from sterna.replication.replica.delay_hours import (
-    HOUR_FILE,
+    HORIZON,
     DelayHour,
-    find_gap,
+    IndexUnusable,
     first_hour,
-    hour_name,
     hour_of,
     next_hour,
-    parse_hour_name,
 )
 from sterna.replication.replica.delay_tracker import (
     DelayTracker,
@@ -35,42 +37,16 @@ from sterna.replication.replica.delay_tracker import (
     SourceCommit,
     initial_state,
 )
-from sterna.replication.replica.head import HELD, PLANNED_HASH, RUN_ID, SOURCE_HASH
-from sterna.replication.replica.held import held_since
-from sterna.replication.replica.held_list import parse_held_list, read_held_list
 from sterna.replication.replica.region import Progress, RegionContext
-from sterna.replication.replica.run_folder import compress, decompress
 
 if TYPE_CHECKING:
     from sterna.storage.objects import Objects
 
-HORIZON: Final = timedelta(days=8)
-"""How far back an index is rebuilt: a week, and a day beside it."""
 MAX_COMMITS: Final = 30_000
 """Commits of a branch that a sync reads for the index at most; of older ones no delays are counted."""
 MAX_READER_COMMITS: Final = 5_000
 """The same for readers: beyond that the index counts as unusable."""
-
-
 log = logging.getLogger(__name__)
-_CHANGING_HOURS = 2
-_MAX_CLOCK_SKEW = timedelta(hours=1)
-_MAX_CACHED_HOURS = 1_000
-_MAX_CACHED_BYTES = 100_000  # of one hour's file
-
-
-@dataclass(frozen=True)
-class _ListedHour:
-    uri: str
-    size: int
-    modified: datetime
-
-
-_over_hours: dict[_ListedHour, DelayHour] = {}
-
-
-class IndexUnusable(ValueError):
-    """The index can't be read, or the commits don't continue it; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +79,7 @@ def read_delay_index(context: RegionContext, objects: Objects, since: datetime) 
         CatalogError, StoreError, CredentialError: the catalog, or the region's store, does not answer.
     """
     try:
-        return _continue(context, objects, _read_hours(context, objects, since), MAX_READER_COMMITS)
+        return _continue(context, objects, read_hours(context, objects, since), MAX_READER_COMMITS)
     except IndexUnusable as error:
         return _rebuild_index(context, objects, str(error), MAX_READER_COMMITS, may_begin_late=False)
 
@@ -117,11 +93,8 @@ def update_delay_index(context: RegionContext, progress: Progress) -> None:
         index = _index_for_writing(context)
         if index.rebuilt:
             progress(f"the index of delays is rebuilt: {index.rebuilt}")
-            context.objects.delete([uri for uri, _, _ in context.objects.list(_folder(context))])
-        for hour in index.hours:
-            if hour.hour in index.changed:
-                data = compress(HOUR_FILE.dumps(hour).decode())
-                context.objects.overwrite(f"{_folder(context)}/{hour_name(hour.hour)}", data)
+            delete_hours(context)
+        write_hours(context, [hour for hour in index.hours if hour.hour in index.changed])
     except (IndexUnusable, SternaError) as error:
         progress(f"the index of delays was not continued: {error}")
     except Exception as error:
@@ -133,66 +106,10 @@ def update_delay_index(context: RegionContext, progress: Progress) -> None:
 def _index_for_writing(context: RegionContext) -> DelayIndex:
     objects = context.objects
     try:
-        newest = _read_hours(context, objects, datetime.now(UTC))
+        newest = read_hours(context, objects, datetime.now(UTC))
         return _continue(context, objects, newest, MAX_COMMITS)
     except IndexUnusable as error:
         return _rebuild_index(context, objects, str(error), MAX_COMMITS, may_begin_late=True)
-
-
-def _read_hours(context: RegionContext, objects: Objects, since: datetime) -> list[DelayHour]:
-    """Return the written hours from a time on, and the newest ones in any case.
-
-    Raises:
-        IndexUnusable: there is none, one is missing, damaged, or of a time that is to come.
-    """
-    first, oldest = (hour_of(_milliseconds(time)) for time in (since, since - HORIZON))
-    listed = {
-        hour: _ListedHour(uri, size, modified)
-        for uri, size, modified in objects.list(_folder(context), after=oldest)
-        if (hour := parse_hour_name(uri.rpartition("/")[2]))
-    }
-    if not listed:
-        raise IndexUnusable("there is no index of delays")
-    if max(listed) > hour_of(_milliseconds(datetime.now(UTC) + _MAX_CLOCK_SKEW)):
-        raise IndexUnusable(f"the index of delays has an hour that is to come: {max(listed)}")
-    newest = sorted(listed)[-_CHANGING_HOURS:]
-    chosen = sorted({*(hour for hour in listed if hour >= first), *newest})
-    try:
-        hours = _load_hours(objects, {hour: listed[hour] for hour in chosen}, newest)
-    except (MalformedRecord, ObjectMissing, TableError) as error:
-        raise IndexUnusable(f"the index of delays is damaged: {error}") from error
-    if gap := find_gap(hours):
-        raise IndexUnusable(f"the index of delays lacks an hour: {gap}")
-    if hours[0].previous >= first:
-        raise IndexUnusable(f"the index of delays lacks the hour {hours[0].previous}")
-    return hours
-
-
-def _load_hours(objects: Objects, listed: Mapping[str, _ListedHour], changing: Collection[str]) -> list[DelayHour]:
-    """Return hours, the oldest first: those that are over as this process read them before, if they didn't change."""
-    present = {hour: _over_hours[file] for hour, file in listed.items() if file in _over_hours}
-    bodies = dict(objects.read_many([file.uri for hour, file in listed.items() if hour not in present]))
-    for hour, file in listed.items():
-        if hour in present:
-            continue
-        present[hour] = _parse_hour(hour, bodies[file.uri])
-        if hour not in changing and file.size <= _MAX_CACHED_BYTES:
-            if len(_over_hours) >= _MAX_CACHED_HOURS:
-                _over_hours.clear()
-            _over_hours[file] = present[hour]
-    return [present[hour] for hour in listed]
-
-
-def _parse_hour(hour: str, body: bytes | SternaError) -> DelayHour:
-    if isinstance(body, SternaError):
-        raise body
-    try:
-        parsed = HOUR_FILE.loads(decompress(body))
-    except MalformedRecord as error:
-        raise MalformedRecord(f"the hour {hour}: {error}") from error
-    if parsed.hour != hour:
-        raise MalformedRecord(f"the hour {hour} has what belongs to {parsed.hour[:20]!r}")
-    return parsed
 
 
 def _continue(context: RegionContext, objects: Objects, hours: Sequence[DelayHour], max_commits: int) -> DelayIndex:
@@ -202,9 +119,9 @@ def _continue(context: RegionContext, objects: Objects, hours: Sequence[DelayHou
         IndexUnusable: its last commits aren't near the branches' heads.
     """
     state = hours[-1].state
-    replica = list(_replica_history(context, max_commits, until=state.replica))
-    tracker = DelayTracker(state, _source_commits(context, state.source, max_commits))
-    continued = _apply(tracker, hours[-1], _parse_replica_commits(objects, reversed(replica)))
+    replica = list(replica_history(context, max_commits, until=state.replica))
+    tracker = DelayTracker(state, source_commits(context, state.source, max_commits))
+    continued = _apply(tracker, hours[-1], parse_replica_commits(objects, reversed(replica)))
     changed = frozenset(hour.hour for hour in continued) if replica else frozenset[str]()
     return DelayIndex((*hours[:-1], *continued), tracker.open_at_head(), changed)
 
@@ -223,20 +140,20 @@ def _rebuild_index(
     """
     begin = datetime.now(UTC) - HORIZON
     history: list[Commit] = []
-    for commit in islice(_replica_history(context, max_commits + 1), max_commits + 1):
+    for commit in islice(replica_history(context, max_commits + 1), max_commits + 1):
         history.append(commit)
         if commit.commit_time < begin:
             break
     if len(history) > max_commits and not may_begin_late:
         raise IndexUnusable(f"{reason}; a sync that publishes rebuilds it")
-    commits = [commit for commit in _parse_replica_commits(objects, reversed(history)) if commit.watermark]
+    commits = [commit for commit in parse_replica_commits(objects, reversed(history)) if commit.watermark]
     commits = list(dropwhile(lambda commit: commit.held is None, commits))
     if not commits:
         raise IndexUnusable(f"{reason}; nothing was published yet")
     if may_begin_late:
         commits, source = _begin_on_source(context, commits, max_commits, reason)
     else:
-        source = _source_commits(context, commits[0].watermark, max_commits)
+        source = source_commits(context, commits[0].watermark, max_commits)
     state = initial_state(commits[0])
     tracker = DelayTracker(state, source)
     hours = _apply(tracker, first_hour(state), commits[1:])
@@ -254,20 +171,17 @@ def _begin_on_source(
         reason: why the index is rebuilt.
 
     Returns:
-        They, and the commits of `main` after the first one's watermark, the oldest first.
+        These, and the commits of `main` after the first one's watermark, the oldest first.
 
     Raises:
         IndexUnusable: no watermark is.
     """
-    history, head = _source_history(context, commits[0].watermark)
-    newest = list(islice(history, max_commits))[::-1]
-    oldest = newest[0].parent if newest else head
-    positions = {oldest: 0} | {commit.hash: number for number, commit in enumerate(newest, 1)}
+    before, newest = newest_source_commits(context, commits[0].watermark, max_commits)
+    positions = {before: 0} | {commit.hash: number for number, commit in enumerate(newest, 1)}
     kept = list(dropwhile(lambda commit: commit.held is None or commit.watermark not in positions, commits))
     if not kept:
         raise IndexUnusable(f"{reason}; none of the newest commits of main was published")
-    source = newest[positions[kept[0].watermark] :]
-    return kept, [_parse_source_commit(context, commit) for commit in source]
+    return kept, newest[positions[kept[0].watermark] :]
 
 
 def _apply(tracker: DelayTracker, newest: DelayHour, commits: Iterable[ReplicaCommit]) -> list[DelayHour]:
@@ -280,98 +194,3 @@ def _apply(tracker: DelayTracker, newest: DelayHour, commits: Iterable[ReplicaCo
         else:
             hours.append(next_hour(hours[-1], hour, delays, tracker.state))
     return hours
-
-
-def _replica_history(context: RegionContext, max_commits: int, until: str | None = None) -> Iterator[Commit]:
-    """Yield the newest commits of the replica branch, down to one where it is named.
-
-    Raises:
-        IndexUnusable: that one isn't among the newest, or the branch is missing.
-    """
-    branch = context.region.replica_branch
-    try:
-        head = context.catalog.reference(branch).hash
-        yield from _read_back(
-            context.catalog.history(f"{branch}@{head}", operations=True, until=until), head, until, max_commits
-        )
-    except ReferenceNotFound as error:
-        raise IndexUnusable("there is no index of delays: nothing was published yet") from error
-
-
-def _source_commits(context: RegionContext, since: str, max_commits: int) -> list[SourceCommit]:
-    """Return the commits of `main` after one, oldest first.
-
-    Raises:
-        IndexUnusable: that one isn't among the newest.
-    """
-    history, head = _source_history(context, since)
-    commits = [_parse_source_commit(context, commit) for commit in _read_back(history, head, since, max_commits)]
-    return commits[::-1]
-
-
-def _source_history(context: RegionContext, since: str) -> tuple[Iterator[Commit], str]:
-    """Return the commits of `main` down to one, newest first, and the head."""
-    head = context.primary.reference(SOURCE_BRANCH).hash
-    return context.primary.history(f"{SOURCE_BRANCH}@{head}", operations=True, until=since), head
-
-
-def _read_back(history: Iterable[Commit], head: str, until: str | None, max_commits: int) -> Iterator[Commit]:
-    last = head
-    for number, commit in enumerate(history):
-        if number == max_commits:
-            break
-        yield commit
-        last = commit.parent
-    if until is not None and last != until:
-        raise IndexUnusable("the index of delays doesn't continue: its last commit isn't one of the branch's newest")
-
-
-def _parse_source_commit(context: RegionContext, commit: Commit) -> SourceCommit:
-    region = context.region.name
-    tables = [key_name(put.key) for put in commit.puts if put.content.kind in (ICEBERG_TABLE, ICEBERG_VIEW)]
-    kept = [table for table in tables if not context.registry.exclusion_reason(table, region)]
-    return SourceCommit(commit.hash, _milliseconds(commit.commit_time), tuple(kept))
-
-
-def _parse_replica_commits(objects: Objects, commits: Iterable[Commit]) -> Iterator[ReplicaCommit]:
-    """Yield what counts of commits of the replica branch; one that isn't sterna's is left out.
-
-    None counts as of later than now: an hour that is to come would take up all that follows until then.
-    """
-    now = _milliseconds(datetime.now(UTC))
-    lists: dict[str, Mapping[str, int | None] | None] = {}
-    for commit in commits:
-        if RUN_ID not in commit.properties:
-            continue
-        text = commit.properties.get(HELD, "[]")
-        if text not in lists:
-            lists = {text: _held_since(objects, text)}  # mostly that of the commit before
-        watermark = commit.properties.get(SOURCE_HASH, "")
-        yield ReplicaCommit(
-            commit.hash,
-            min(now, _milliseconds(commit.commit_time)),
-            watermark,
-            commit.properties.get(PLANNED_HASH, watermark),
-            frozenset(key_name(put.key) for put in commit.puts),
-            lists[text],
-        )
-
-
-def _held_since(objects: Objects, text: str) -> Mapping[str, int | None] | None:
-    """Return since when each key of a commit's list is held; None where the list is lost."""
-    try:
-        held_list = read_held_list(objects, parse_held_list(text))
-    except ValueError:
-        return None
-    if held_list.read_error or held_list.entries is None:
-        return None
-    times = {entry.key: held_since(entry) for entry in held_list.entries}
-    return {key: None if time is None else _milliseconds(time) for key, time in times.items()}
-
-
-def _milliseconds(time: datetime) -> int:
-    return int(time.timestamp() * 1000)
-
-
-def _folder(context: RegionContext) -> str:
-    return state_folder(context.region.replica_root, DELAYS)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sterna.catalog.model import Put, namespace_content
+from sterna.catalog.model import Commit, Put, namespace_content
 from sterna.codec import MalformedRecord
 from sterna.operations.status.delays import read_region_delays
 from sterna.replication.replica import delay_index
@@ -231,6 +233,45 @@ def test_where_much_is_to_be_read_a_reader_says_so(world: World, clock: Clock, m
         path.unlink()
     with pytest.raises(IndexUnusable, match="there is no index of delays; a sync that publishes rebuilds it"):
         read(world)
+
+
+def test_a_region_far_behind_is_not_unknown_and_no_commit_is_read_twice(
+    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_hours(world, clock)
+    monkeypatch.setattr(delay_index, "MAX_READER_COMMITS", 2)
+    commits: list[str] = []
+    real = InMemoryCatalog.history
+
+    def history(self: InMemoryCatalog, ref: str, **options: Any) -> Iterator[Commit]:
+        for commit in real(self, ref, **options):
+            if ref.startswith("main@"):
+                commits.append(commit.hash)
+            yield commit
+
+    monkeypatch.setattr(InMemoryCatalog, "history", history)
+    behind = 0
+    for added in (3, 1, 0):
+        for _ in range(added):
+            world.commit(a=world.write("a"))
+        behind += added
+        index = read(world)
+        assert (index.rebuilt, sum(entry.count for entry in index.open["ns.a"])) == ("", behind)
+        assert len(commits) == len(set(commits)) == behind
+    monkeypatch.setattr(delay_index, "MAX_COMMITS", 3)
+    with pytest.raises(IndexUnusable, match="doesn't continue"):
+        read(world)
+
+
+def test_commits_that_main_lost_count_no_more(world: World, clock: Clock) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    kept = world.commit(a=world.write("a"))
+    world.commit(a=world.write("a"), b=world.write("b"))
+    assert read(world).open.keys() == {"ns.a", "ns.b"}
+    world.catalog.assign("main", kept)
+    world.commit(c=world.write("c"))
+    assert read(world).open.keys() == {"ns.a", "ns.c"}
 
 
 def test_where_main_has_too_many_commits_a_sync_rebuilds_it_from_its_newest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -19,6 +20,36 @@ from sterna.replication.replica.region import RegionContext
 
 if TYPE_CHECKING:
     from sterna.storage.objects import Objects
+
+
+_NOT_NEAR = "the index of delays doesn't continue: its last commit isn't one of the branch's newest"
+
+
+@dataclass(frozen=True)
+class _SourceRun:
+    """Commits of `main` that follow one another.
+
+    Args:
+        since: hash of the commit before them.
+        head: hash of the last one.
+        registry: digest of the registry that decided which tables count.
+    """
+
+    since: str
+    head: str
+    commits: tuple[SourceCommit, ...]
+    registry: str
+
+    def after(self, since: str) -> tuple[SourceCommit, ...] | None:
+        """Return those after one; None where it isn't among them."""
+        if since == self.since:
+            return self.commits
+        numbers = (number for number, commit in enumerate(self.commits, 1) if commit.hash == since)
+        number = next(numbers, None)
+        return None if number is None else self.commits[number:]
+
+
+_read_runs: dict[str, _SourceRun] = {}  # by region: those that were read last
 
 
 def replica_history(context: RegionContext, max_commits: int, until: str | None = None) -> Iterator[Commit]:
@@ -64,12 +95,26 @@ def parse_replica_commits(objects: Objects, commits: Iterable[Commit]) -> Iterat
 def source_commits(context: RegionContext, since: str, max_commits: int) -> list[SourceCommit]:
     """Return the commits of `main` after one, oldest first.
 
+    Those that this process read before aren't read again: a gateway looks often, and a region may be far behind.
+
     Raises:
         IndexUnusable: that one isn't among the newest.
     """
     history, head = _source_history(context, since)
-    commits = [_parse_source_commit(context, commit) for commit in _read_back(history, head, since, max_commits)]
-    return commits[::-1]
+    region, digest = context.region.name, context.registry.digest()
+    earlier = _read_runs.get(region)
+    present = earlier.after(since) if earlier and earlier.registry == digest else None
+    joint = since if earlier is None or present is None else earlier.head
+    newer: list[SourceCommit] = []
+    last = head
+    while last not in (since, joint) and len(newer) < max_commits and (commit := next(history, None)):
+        newer.append(_parse_source_commit(context, commit))
+        last = commit.parent
+    commits = [*(present or () if last == joint else ()), *reversed(newer)]
+    if last not in (since, joint) or len(commits) > max_commits:
+        raise IndexUnusable(_NOT_NEAR)
+    _read_runs[region] = _SourceRun(since, head, tuple(commits), digest)
+    return commits
 
 
 def newest_source_commits(context: RegionContext, since: str, max_commits: int) -> tuple[str, list[SourceCommit]]:
@@ -98,7 +143,7 @@ def _read_back(history: Iterable[Commit], head: str, until: str | None, max_comm
         yield commit
         last = commit.parent
     if until is not None and last != until:
-        raise IndexUnusable("the index of delays doesn't continue: its last commit isn't one of the branch's newest")
+        raise IndexUnusable(_NOT_NEAR)
 
 
 def _parse_source_commit(context: RegionContext, commit: Commit) -> SourceCommit:

@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from sterna.storage.objects import Objects
 
 MAX_COMMITS: Final = 30_000
-"""Commits of a branch that a sync reads for the index at most; of older ones no delays are counted."""
+"""Commits of a branch that are read for the index at most; of older ones no delays are counted."""
 MAX_READER_COMMITS: Final = 5_000
-"""The same for readers: beyond that the index counts as unusable."""
+"""The same for readers, who read more of `main` alone, and only where a region is so far behind: beyond that the index
+counts as unusable."""
 log = logging.getLogger(__name__)
 
 
@@ -115,12 +116,15 @@ def _index_for_writing(context: RegionContext) -> DelayIndex:
 def _continue(context: RegionContext, objects: Objects, hours: Sequence[DelayHour], max_commits: int) -> DelayIndex:
     """Return the index with what the branches got since its newest hour.
 
+    Args:
+        max_commits: of the replica branch.
+
     Raises:
         IndexUnusable: its last commits aren't near the branches' heads.
     """
     state = hours[-1].state
     replica = list(replica_history(context, max_commits, until=state.replica))
-    tracker = DelayTracker(state, source_commits(context, state.source, max_commits))
+    tracker = DelayTracker(state, source_commits(context, state.source, MAX_COMMITS))
     continued = _apply(tracker, hours[-1], parse_replica_commits(objects, reversed(replica)))
     changed = frozenset(hour.hour for hour in continued) if replica else frozenset[str]()
     return DelayIndex((*hours[:-1], *continued), tracker.open_at_head(), changed)

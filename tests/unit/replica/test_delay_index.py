@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ import pytest
 from sterna.catalog.model import Commit, Put, namespace_content
 from sterna.codec import MalformedRecord
 from sterna.operations.status.delays import read_region_delays
-from sterna.replication.replica import delay_index
+from sterna.replication.replica import delay_files, delay_index
 from sterna.replication.replica.delay_hours import (
     HOUR_FILE,
     DelayHour,
@@ -24,12 +25,13 @@ from sterna.replication.replica.delay_hours import (
     hour_of,
     hour_start,
     parse_hour_name,
+    without_open,
 )
 from sterna.replication.replica.delay_index import DelayIndex, read_delay_index
 from sterna.replication.replica.delay_tracker import Ahead, DelayState, OpenCommits
 from sterna.storage.objects import Objects
 from tests.support.doubles.catalog import InMemoryCatalog
-from tests.support.small_world import World, make_world, run, table
+from tests.support.small_world import World, gone, make_world, run, table
 
 HOUR = DelayHour(
     "2026-11-28T19",
@@ -103,6 +105,10 @@ def some_hours(world: World, clock: Clock) -> None:
 def test_an_hour_has_the_bytes_that_it_had_first() -> None:
     assert HOUR_FILE.dumps(HOUR) == WRITTEN.encode()
     assert HOUR_FILE.loads(WRITTEN.encode()) == HOUR
+    closed = without_open(HOUR, "2026-11-28T21")
+    text = re.sub(r'"(open|ahead)":\{.*?\}', r'"\1":{}', WRITTEN).removesuffix("}") + ',"successor":"2026-11-28T21"}'
+    assert HOUR_FILE.dumps(closed) == text.encode()
+    assert HOUR_FILE.loads(text.encode()) == closed
 
 
 @pytest.mark.parametrize(
@@ -210,7 +216,7 @@ def test_an_index_that_is_missing_or_damaged_is_rebuilt_and_said_so(world: World
         files[2].write_bytes(files[1].read_bytes())
     seen = read(world)
     assert ended(seen) == ended(before)
-    assert bool(seen.rebuilt) == (damage != "newest")
+    assert seen.rebuilt
     world.commit(a=world.write("a"))
     run(world)
     again = read(world)
@@ -223,6 +229,57 @@ def test_an_index_that_is_missing_or_damaged_is_rebuilt_and_said_so(world: World
         again = read(world)
     assert again.rebuilt == ""
     assert ended(again)["ns.b", 42] == ended(before)["ns.b", 42]
+
+
+def test_only_the_newest_hour_has_what_is_open(world: World, clock: Clock) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    for _ in range(2):
+        clock.now += timedelta(hours=1)
+        world.commit(bad=gone(world, "bad"))
+        world.commit(b=world.write("b"))
+        run(world)
+    hours = [HOUR_FILE.loads(path.read_bytes()) for path in sorted(folder(world).iterdir())]
+    assert [bool(hour.state.open) for hour in hours] == [False, False, True]
+    assert [hour.successor for hour in hours] == [hours[1].hour, hours[2].hour, ""]
+    assert [entry.count for entry in read(world).open["ns.bad"]] == [1, 1]
+
+
+def test_an_hour_that_begins_while_the_files_are_read_is_no_gap(
+    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_hours(world, clock)
+    newest = max(path.name for path in folder(world).iterdir())
+    listings: list[str] = []
+    real = Objects.list
+
+    def list_files(self: Objects, uri: str, **options: Any) -> list[Any]:
+        listings.append(uri)
+        files = real(self, uri, **options)
+        return [file for file in files if len(listings) > 1 or not file[0].endswith(newest)]
+
+    monkeypatch.setattr(Objects, "list", list_files)
+    index = read(world)
+    assert (index.rebuilt, index.changed, len(listings)) == ("", frozenset(), 2)
+
+
+def test_a_process_keeps_no_more_hours_than_it_has_room_for(
+    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_hours(world, clock)
+    reads: list[str] = []
+    real = Objects.read
+
+    def read_object(self: Objects, uri: str, **options: Any) -> bytes:
+        reads.append(uri)
+        return real(self, uri, **options)
+
+    monkeypatch.setattr(Objects, "read", read_object)
+    for max_bytes, count in ((0, 4), (0, 4), (10**6, 4), (10**6, 2)):
+        monkeypatch.setattr(delay_files, "MAX_CACHED_BYTES", max_bytes)
+        reads.clear()
+        read(world)
+        assert len(reads) == count
 
 
 def test_where_much_is_to_be_read_a_reader_says_so(world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """The index of delays: a file an hour beside the replica, made of the commits of both branches and written for readers.
 
 No decision of a sync reads it. An hour's file has the histograms of the versions that became visible in it, by table
-and five minutes, and the state with which the next hour goes on. Each names the file before it, so that a lost one is
-noticed. All of it can be rebuilt: delete the folder, and the next sync that publishes does so.
+and five minutes; the newest one has the state with which the next hour goes on, too. Each names the file before it and
+the one after it, so that a lost one is noticed. All of it can be rebuilt: delete the folder, and the next sync that
+publishes does so.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ class DelayHour:
         hour: the hour, as its file is called.
         previous: the hour of the file before; "" where this is the first one.
         after: hash of the replica branch with which that one ended; "" where this is the first one.
-        state: with which it ends.
+        state: with which it ends. What is open there is only in the newest hour: it may be much.
         delays: by table, the histograms of its parts.
+        successor: the hour of the file after; "" where this is the newest one.
     """
 
     hour: str
@@ -61,6 +63,7 @@ class DelayHour:
     after: str
     state: DelayState
     delays: Mapping[str, TableSlots]
+    successor: str = ""
 
 
 def _decode_count(raw: Any, path: str) -> int:
@@ -110,6 +113,7 @@ HOUR: Final = Record(
         Field("previous", TEXT),
         Field("after", TEXT),
         Field("delays", mapping_of(_numbered(_numbered(_COUNT), SLOTS))),
+        Field("successor", TEXT, "", omits_default=True),
     ),
     UnknownFields.IGNORE,
     inlined={"state": _STATE},
@@ -169,6 +173,15 @@ def next_hour(last: DelayHour, hour: str, delays: Iterable[Delay], state: DelayS
     return DelayHour(hour, last.hour, last.state.replica, state, _add_delays({}, delays))
 
 
+def without_open(hour: DelayHour, successor: str = "") -> DelayHour:
+    """Return an hour without what is open at its end.
+
+    Args:
+        successor: the hour that has it.
+    """
+    return replace(hour, state=replace(hour.state, open={}, ahead={}), successor=successor or hour.successor)
+
+
 def find_gap(hours: Sequence[DelayHour]) -> str:
     """Return where an hour between the first and the last is missing, or where two indexes are mixed; "" where none is.
 
@@ -177,7 +190,8 @@ def find_gap(hours: Sequence[DelayHour]) -> str:
     """
     for earlier, later in pairwise(hours):
         expected = (earlier.hour, earlier.state.replica, earlier.state.begun)
-        if (later.previous, later.after, later.state.begun) != expected:
+        joins = (later.previous, later.after, later.state.begun) == expected
+        if not joins or earlier.successor not in ("", later.hour):
             return f"the hours {earlier.hour} and {later.hour} don't join"
     return ""
 

@@ -29,6 +29,7 @@ from sterna.replication.replica.delay_hours import (
     first_hour,
     hour_of,
     next_hour,
+    without_open,
 )
 from sterna.replication.replica.delay_tracker import (
     DelayTracker,
@@ -95,7 +96,10 @@ def update_delay_index(context: RegionContext, progress: Progress) -> None:
         if index.rebuilt:
             progress(f"the index of delays is rebuilt: {index.rebuilt}")
             delete_hours(context)
-        write_hours(context, [hour for hour in index.hours if hour.hour in index.changed])
+        changed = [hour for hour in index.hours if hour.hour in index.changed]
+        # The newest hour has what is open: the one before gives it up after that. Of a rebuilt index that is written
+        # in part the newest hour names its successor, so that it is rebuilt again.
+        write_hours(context, changed if index.rebuilt else reversed(changed))
     except (IndexUnusable, SternaError) as error:
         progress(f"the index of delays was not continued: {error}")
     except Exception as error:
@@ -197,4 +201,5 @@ def _apply(tracker: DelayTracker, newest: DelayHour, commits: Iterable[ReplicaCo
             hours[-1] = next_hour(hours[-1], hour, delays, tracker.state)
         else:
             hours.append(next_hour(hours[-1], hour, delays, tracker.state))
+            hours[-2] = without_open(hours[-2], hour)
     return hours

@@ -292,21 +292,48 @@ def test_where_much_is_to_be_read_a_reader_says_so(world: World, clock: Clock, m
         read(world)
 
 
-def test_a_region_far_behind_is_not_unknown_and_no_commit_is_read_twice(
-    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    some_hours(world, clock)
-    monkeypatch.setattr(delay_index, "MAX_READER_COMMITS", 2)
+def commits_read(monkeypatch: pytest.MonkeyPatch, branch: str = "main") -> list[str]:
+    """Return a list that gets the hash of each commit that is read of a branch from now on."""
     commits: list[str] = []
     real = InMemoryCatalog.history
 
     def history(self: InMemoryCatalog, ref: str, **options: Any) -> Iterator[Commit]:
         for commit in real(self, ref, **options):
-            if ref.startswith("main@"):
+            if ref.startswith(f"{branch}@"):
                 commits.append(commit.hash)
             yield commit
 
     monkeypatch.setattr(InMemoryCatalog, "history", history)
+    return commits
+
+
+def test_an_index_without_a_middle_hour_is_rebuilt_once(
+    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_hours(world, clock)
+    sorted(folder(world).iterdir())[1].unlink()
+    main, replica = commits_read(monkeypatch), commits_read(monkeypatch, "main_replica_eu")
+    before = read(world)
+    assert before.rebuilt and main and replica
+    main.clear()
+    replica.clear()
+    assert read(world) == replace(before, changed=frozenset())
+    assert main == replica == []
+    world.commit(a=world.write("a"))
+    run(world)
+    main.clear()
+    replica.clear()
+    after = read(world)
+    assert (after.rebuilt, ended(after).total()) == (before.rebuilt, ended(before).total() + 1)
+    assert len(replica) == 1 and not main
+
+
+def test_a_region_far_behind_is_not_unknown_and_no_commit_is_read_twice(
+    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_hours(world, clock)
+    monkeypatch.setattr(delay_index, "MAX_READER_COMMITS", 2)
+    commits = commits_read(monkeypatch)
     behind = 0
     for added in (3, 1, 0):
         for _ in range(added):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import dropwhile, groupby, islice
 from typing import TYPE_CHECKING, Final
@@ -28,6 +28,7 @@ from sterna.replication.replica.delay_hours import (
     IndexUnusable,
     first_hour,
     hour_of,
+    milliseconds,
     next_hour,
     without_open,
 )
@@ -49,6 +50,7 @@ MAX_READER_COMMITS: Final = 5_000
 """The same for readers, who read more of `main` alone, and only where a region is so far behind: beyond that the index
 counts as unusable."""
 log = logging.getLogger(__name__)
+_rebuilt_hours: dict[str, tuple[DelayHour, ...]] = {}  # by replica root: those that a reader's commits made last
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def read_delay_index(context: RegionContext, objects: Objects, since: datetime) 
     try:
         return _continue(context, objects, read_hours(context, objects, since), MAX_READER_COMMITS)
     except IndexUnusable as error:
-        return _rebuild_index(context, objects, str(error), MAX_READER_COMMITS, may_begin_late=False)
+        return _rebuild_for_reading(context, objects, str(error))
 
 
 def update_delay_index(context: RegionContext, progress: Progress) -> None:
@@ -106,6 +108,32 @@ def update_delay_index(context: RegionContext, progress: Progress) -> None:
         # Unexpected, maybe by a garbled file: what was published stays published.
         log.exception("the index of delays of %s was not continued", context.region.name)
         progress(f"the index of delays was not continued: {type(error).__name__}: {printable(str(error))}")
+
+
+def _rebuild_for_reading(context: RegionContext, objects: Objects, reason: str) -> DelayIndex:
+    """Return the index that the commits make, beginning with what this process made of them before.
+
+    It is needed at each look until a sync has put the files right, or an operator.
+
+    Args:
+        reason: why its files can't be used.
+
+    Raises:
+        IndexUnusable: as `_rebuild_index`.
+    """
+    root = context.region.replica_root
+    index = None
+    if root in _rebuilt_hours:
+        try:
+            continued = _continue(context, objects, _rebuilt_hours[root], MAX_READER_COMMITS)
+            index = replace(continued, rebuilt=reason)
+        except IndexUnusable:
+            log.info("the delays of %s are worked out of all commits again", context.region.name)
+    if index is None:
+        index = _rebuild_index(context, objects, reason, MAX_READER_COMMITS, may_begin_late=False)
+    oldest = hour_of(milliseconds(datetime.now(UTC) - HORIZON))
+    _rebuilt_hours[root] = (*(hour for hour in index.hours[:-1] if hour.hour >= oldest), index.hours[-1])
+    return index
 
 
 def _index_for_writing(context: RegionContext) -> DelayIndex:

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 MAX_COMMITS: Final = 30_000
 """Commits of a branch that are read for the index at most; of older ones no delays are counted."""
 MAX_READER_COMMITS: Final = 5_000
-"""The same for readers, who read more of `main` alone, and only where a region is so far behind: beyond that the index
-counts as unusable."""
+"""The same for readers: of the replica branch, and of `main` where they rebuild it. Beyond that it is unusable."""
 log = logging.getLogger(__name__)
 _rebuilt_hours: dict[str, tuple[DelayHour, ...]] = {}  # by replica root: those that a reader's commits made last
 

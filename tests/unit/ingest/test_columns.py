@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sterna.errors import BadDrop
 from sterna.pipelines.ingest.column_types import Type
 from sterna.pipelines.ingest.columns import Column, fits, has_columns, plan_evolution
 
@@ -45,3 +46,21 @@ def test_columns_with_fields_of_their_own_come_again() -> None:
     assert has_columns(TABLE, again)
     assert not plan_evolution(TABLE, again, "none")
     assert not has_columns(TABLE, (Column("new", "long"),))
+
+
+def test_columns_over_the_limit_are_refused_before_the_schema_is_evolved() -> None:
+    """Evolving is quadratic: it would take minutes, and the batch would be tried again."""
+    incoming = tuple(Column(f"c{number}", "long") for number in range(20_000))
+    with pytest.raises(BadDrop, match="more than 19999 columns"):
+        plan_evolution((), incoming, "add", 19_999)
+    assert len(plan_evolution((), incoming, "add", 20_000).changes) == 20_000
+
+
+def test_fields_inside_of_structs_count_and_wider_columns_do_not() -> None:
+    """Four there, and three that are new."""
+    incoming = (Column("more", struct(x="long", y="long")), Column("new", struct(a="long", b=listed("long"))))
+    table = (*TABLE, Column("small", "int"))
+    assert len(plan_evolution(table, incoming, "add", 7).changes) == 2
+    with pytest.raises(BadDrop, match="more than 6 columns"):
+        plan_evolution(table, incoming, "add", 6)
+    assert plan_evolution(table, (Column("small", "long"),), "widen", 1).changes

@@ -24,6 +24,7 @@ import pytest
 
 from sterna.config.sections.cdc import CdcSource
 from sterna.errors import (
+    BadDrop,
     DatabaseUnreachable,
     NeedsClassicSpark,
     NeedsResync,
@@ -556,6 +557,20 @@ def test_one_table_is_asked_for_again(world: World) -> None:
     other = replace(followed, source=_SOURCE.model_copy(update={"kind": "mariadb"}))
     with pytest.raises(UsageError, match="of a mariadb isn't read again alone"):
         resync(other, act=True, table="public.a")
+
+
+def test_a_source_whose_newest_segment_is_malformed_is_read_again_as_a_whole(world: World) -> None:
+    """That is the remedy for a malformed journal; one table alone needs the segment."""
+    journal = Journal(*journal_for(world))
+    followed = Marked(world.context(), cast(Any, None), _SOURCE, journal, {})
+    assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",)}))
+    assert journal.commit_segment(make_segment(1, "public.a"))
+    (segment,) = (world.folder / "eu/lake/inbox/_cdc/drops/shop").rglob("*.json")
+    segment.write_text("{")
+    with pytest.raises(BadDrop):
+        resync(followed, act=True, table="public.a")
+    assert resync(followed, act=True) == ResyncSummary("shop", 2, True)
+    assert journal.latest_capture_id() == 2
 
 
 def test_a_table_that_was_read_again_with_another_key_is_no_alarm(world: World) -> None:

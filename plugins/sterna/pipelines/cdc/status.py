@@ -99,15 +99,19 @@ def resync(source_context: SourceContext, *, act: bool, table: str = "") -> Resy
         UsageError: it isn't a table that can be read again alone.
         StoreError: the inbox doesn't answer.
     """
-    latest_id, spec, last_segment = source_context.journal.latest_capture()
+    journal = source_context.journal
+    latest_id = journal.latest_capture_id()
+    spec = journal.read_spec(latest_id) if latest_id else None
     if table:
+        last_segment = journal.last_segment(latest_id) if spec is not None else None
         _validate_table_resync(source_context, spec, last_segment, table)
         if act:
-            source_context.journal.request_resync(latest_id, table)
+            journal.request_resync(latest_id, table)
         return ResyncSummary(source_context.source.name, latest_id, act, table)
+    # No segment is read: a new capture is the remedy for one that is malformed.
     number = latest_id if latest_id and spec is None else latest_id + 1
     if act:
-        source_context.journal.request_capture(number)
+        journal.request_capture(number)
     return ResyncSummary(source_context.source.name, number, act)
 
 

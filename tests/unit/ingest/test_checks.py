@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import resource
 from collections.abc import Callable
@@ -13,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.config.sections.ingest import TenantLimits
-from sterna.errors import BadDrop, DropOverLimit, IngestError
+from sterna.errors import BadDrop, DropOverLimit, EngineError, IngestError, Remedy
+from sterna.pipelines.ingest import validate_parquet
 from sterna.pipelines.ingest.validate_arrow import check_arrow
 from sterna.pipelines.ingest.validate_json import check_json
-from sterna.pipelines.ingest.validate_parquet import check_parquet
+from sterna.pipelines.ingest.validate_parquet import check_in_subprocess, check_parquet
 
 LIMITS = TenantLimits()
 Check = Callable[[Path, TenantLimits], int]
@@ -277,3 +279,14 @@ def test_a_large_footer_that_is_honest_is_taken_and_refused_as_a_small_one(sent:
     assert int.from_bytes(wide[-8:-4], "little") > 256 << 10
     assert sent(check_parquet, wide) == 2
     assert "limits.rows" in str(sent(check_parquet, wide, LIMITS.model_copy(update={"rows": 1})))
+
+
+def test_a_disk_that_is_full_is_no_fault_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def run(self, *arguments: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(validate_parquet, "FORK_SERVER", Full())
+    with pytest.raises(EngineError, match=r"can't be read in a process: No space left on device") as caught:
+        check_in_subprocess(tmp_path / "drop", LIMITS)
+    assert caught.value.remedy is Remedy.RETRY

@@ -15,7 +15,7 @@ from typing import Any
 
 from sterna.concurrency.fork_server import ForkServer
 from sterna.config.sections.ingest import TenantLimits
-from sterna.errors import BadDrop, DropOverLimit, printable
+from sterna.errors import BadDrop, DropOverLimit, EngineError, printable
 from sterna.pipelines.ingest.columns import arrow_columns
 
 _MAGIC = b"PAR1"
@@ -73,17 +73,20 @@ def check_in_subprocess(path: Path, limits: TenantLimits) -> int:
     Raises:
         BadDrop: it isn't one.
         DropOverLimit: it is more than may be sent, or reading the footer takes too much memory or time.
-        EngineError: the process failed for another reason than the file.
+        EngineError: no process can be made, or it failed for another reason than the file.
     """
-    with _PROCESS_SLOTS, tempfile.TemporaryDirectory(prefix="sterna-footer-") as name:
-        folder = Path(name)
-        (folder / _JOB_FILE).write_text(json.dumps([str(path), limits.model_dump()]))
-        failure = FORK_SERVER.run(folder, limits.footer_memory, limits.footer_time)
-        if failure is not None:
-            limit = "footer_time" if failure.is_late else "footer_memory"
-            reason = f"the process that reads it {failure.text} (limits.{limit})"
-            raise DropOverLimit(f"the footer of the Parquet file can't be read: {reason}")
-        rows, refusal, is_over_limit = json.loads((folder / _REPORT_FILE).read_text())
+    try:
+        with _PROCESS_SLOTS, tempfile.TemporaryDirectory(prefix="sterna-footer-") as name:
+            folder = Path(name)
+            (folder / _JOB_FILE).write_text(json.dumps([str(path), limits.model_dump()]))
+            failure = FORK_SERVER.run(folder, limits.footer_memory, limits.footer_time)
+            if failure is not None:
+                limit = "footer_time" if failure.is_late else "footer_memory"
+                reason = f"the process that reads it {failure.text} (limits.{limit})"
+                raise DropOverLimit(f"the footer of the Parquet file can't be read: {reason}")
+            rows, refusal, is_over_limit = json.loads((folder / _REPORT_FILE).read_text())
+    except OSError as error:  # of this machine, and not of the file
+        raise EngineError(f"the footer can't be read in a process: {error.strerror}") from error
     if refusal:
         raise (DropOverLimit if is_over_limit else BadDrop)(refusal)
     return int(rows)

@@ -14,13 +14,17 @@ from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Key
 from sterna.errors import (
     AlreadyExists,
     BadUpdate,
+    CatalogUnreachable,
     Forbidden,
     NamespaceNotEmpty,
     NoSuchNamespace,
     NoSuchTable,
     NoSuchView,
     RequirementFailed,
+    StoreUnreachable,
 )
+from sterna.replication.sync.follow import FollowerLimits
+from sterna.serving.rest_catalog import commit as commit_module
 from sterna.serving.rest_catalog import entry_changes as changes
 from sterna.serving.rest_catalog import namespace_changes
 from sterna.serving.rest_catalog.address import Address
@@ -32,6 +36,8 @@ from tests.support.rest_address import AddressClient, address_of, read_json
 from tests.support.small_world import World, make_world, ruled, run, with_registry, with_third_region
 
 KEY, NEW = ("ns", "orders"), ("ns", "new")
+NONE = FollowerLimits(max_bytes=-1)
+"""No sync is small enough for the address: the region is behind for good."""
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 VIEW = {
     "name": "v",
@@ -258,6 +264,43 @@ def test_a_renamed_table_keeps_its_rows_and_its_id(world: World, address: Addres
         changes.rename(address, ICEBERG_TABLE, NEW, KEY)
     with pytest.raises(NoSuchNamespace):
         changes.rename(address, ICEBERG_TABLE, NEW, ("none", "x"))
+
+
+def test_a_repeated_rename_is_shown_by_what_is_here_under_the_old_name(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another instance, and while nothing can be localized: the table's home may be dark."""
+    first, second = (address_of(world, limits=NONE) for _ in range(2))
+    before = second.shown([KEY])[KEY]
+    assert before is not None
+    changes.rename(first, ICEBERG_TABLE, KEY, NEW, "key-1")
+
+    def dark(*_: Any) -> Content | None:
+        raise StoreUnreachable("us is dark")
+
+    monkeypatch.setattr(commit_module, "localize_entry", dark)
+    changes.rename(second, ICEBERG_TABLE, KEY, NEW, "key-1")
+    assert second.shown([KEY, NEW]) == {KEY: None, NEW: before.with_id(None)}
+
+
+def test_a_repeated_change_of_names_is_answered_though_it_cant_be_shown_yet(
+    world: World, address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes.rename(address, ICEBERG_TABLE, KEY, NEW, "key-1")
+    changes.drop(address, ICEBERG_TABLE, NEW, "key-2")
+    namespace_changes.create_namespace(address, ("fresh",), {"a": "1"}, "key-3")
+    namespace_changes.drop_namespace(address, ("fresh",), "key-4")
+    committed, other = world.catalog.reference("main").hash, address_of(world)
+
+    def unseen(*_: Any) -> dict[Key, Content | None]:
+        raise CatalogUnreachable("no answer")
+
+    monkeypatch.setattr(Address, Address.shown.__name__, unseen)
+    changes.rename(other, ICEBERG_TABLE, KEY, NEW, "key-1")
+    changes.drop(other, ICEBERG_TABLE, NEW, "key-2")
+    assert namespace_changes.create_namespace(other, ("fresh",), {"a": "1"}, "key-3") == {"a": "1"}
+    namespace_changes.drop_namespace(other, ("fresh",), "key-4")
+    assert world.catalog.reference("main").hash == committed
 
 
 def test_a_table_is_registered_by_mains_name_or_by_the_addresss(world: World, address: Address) -> None:

@@ -7,7 +7,7 @@ what was committed, or with 500: no client may delete a file that `main` may nam
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import MappingProxyType
 
 from sterna.catalog.model import Content, Delete, Key, Operation, Put, key_name
@@ -174,7 +174,6 @@ def change_entries(
     prepare: Callable[[MainState], Sequence[Operation]],
     message: str,
     idempotency_key: str = "",
-    renamed: Mapping[Key, Key] = NO_RENAMES,
 ) -> dict[Key, Content]:
     """Read some keys on `main`, and commit what is to become of them; a request that was carried out is answered.
 
@@ -182,12 +181,43 @@ def change_entries(
         keys: those that are changed, and others that the change depends on.
         prepare: returns the operations; what it raises is raised, and nothing was committed.
         message: for people.
-        idempotency_key, renamed: as in `carry_out`, which this returns, and raises, the same as.
+        idempotency_key: as in `carry_out`, which this returns, and raises, the same as.
     """
     main = read_main(address, keys, idempotency_key)
     if main.replayed:
         return committed_entries(address, keys)
-    return carry_out(address, main, prepare(main), message, idempotency_key, renamed)
+    return carry_out(address, main, prepare(main), message, idempotency_key)
+
+
+def change_names(
+    address: Address,
+    keys: Collection[Key],
+    prepare: Callable[[MainState], Sequence[Operation]],
+    message: str,
+    idempotency_key: str = "",
+    renamed: Mapping[Key, Key] = NO_RENAMES,
+) -> None:
+    """Do as `change_entries` where the answer has no entry.
+
+    Args:
+        keys, prepare, message, idempotency_key: as in `change_entries`.
+        renamed: by new key, the old one.
+    """
+    main = read_main(address, keys, idempotency_key)
+    if main.replayed:
+        show_repeated(address, keys, renamed)
+    else:
+        carry_out(address, main, prepare(main), message, idempotency_key, renamed)
+
+
+def show_repeated(address: Address, keys: Collection[Key], renamed: Mapping[Key, Key] = NO_RENAMES) -> None:
+    """Show what a request has changed that was carried out before; where that can't be yet, a sync is going to.
+
+    Args:
+        renamed: by new key, the old one.
+    """
+    with suppress(CommitOutcomeUnknown):
+        committed_entries(address, keys, renamed)
 
 
 def carry_out(
@@ -225,7 +255,7 @@ def carry_out(
     except StaleBase:
         now, is_committed = _look_again(address, list(main.contents), commits, idempotency_key)
         if is_committed:
-            return committed_entries(address, now.contents)
+            return committed_entries(address, now.contents, renamed)
         bring_up(address, now.contents)
         raise
     finally:
@@ -255,8 +285,14 @@ def _after(before: Mapping[Key, Content | None], operations: Sequence[Operation]
     return after
 
 
-def committed_entries(address: Address, keys: Collection[Key]) -> dict[Key, Content]:
+def committed_entries(
+    address: Address, keys: Collection[Key], renamed: Mapping[Key, Key] = NO_RENAMES
+) -> dict[Key, Content]:
     """Return this region's own entries for what `main` has under keys that were committed to before.
+
+    Args:
+        keys: with the old ones of those that were renamed.
+        renamed: by new key, the old one.
 
     Raises:
         CommitOutcomeUnknown: this region can't show it yet.
@@ -267,8 +303,9 @@ def committed_entries(address: Address, keys: Collection[Key]) -> dict[Key, Cont
         contents = read_main(address, keys).contents
     except SternaError as error:
         raise CommitOutcomeUnknown(f"the commit was made, and can't be shown here yet: {error.message}") from error
+    unseen = {new: old for new, old in renamed.items() if shown[new] is None}
     try:
-        return _show(address, contents, shown, since=count)
+        return _show(address, contents, shown, unseen, since=count)
     finally:
         address.sync.request()
 

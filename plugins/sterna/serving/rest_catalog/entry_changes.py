@@ -32,7 +32,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog import main_metadata
 from sterna.serving.rest_catalog.address import Address, MainState, read_main
 from sterna.serving.rest_catalog.answer import localize_entry
-from sterna.serving.rest_catalog.commit import change_entries, committed_entry, stale_as_conflict
+from sterna.serving.rest_catalog.commit import change_entries, change_names, committed_entry, stale_as_conflict
 from sterna.serving.rest_catalog.home_files import naming_table
 from sterna.serving.rest_catalog.name_errors import missing_table, missing_view
 from sterna.serving.rest_catalog.names import require_key
@@ -218,7 +218,7 @@ def rename(address: Address, kind: str, source: Key, destination: Key, idempoten
         NoSuchTable, NoSuchView, NoSuchNamespace, AlreadyExists: it can't be renamed.
         Forbidden: a policy keeps the new name from this region, or the old one from a region that would have the new.
         CatalogConflict: as `adding_name`.
-        CommitOutcomeUnknown: as `change_entries`.
+        CommitOutcomeUnknown: as `change_names`.
     """
     namespace = destination[:-1]
 
@@ -232,7 +232,7 @@ def rename(address: Address, kind: str, source: Key, destination: Key, idempoten
     message = f"rename {_KIND_NAMES[kind]} {key_name(source)} to {key_name(destination)}"
     with adding_name(address, destination, idempotency_key, old_name=source):
         renamed = {destination: source}
-        change_entries(address, [namespace, source, destination], move, message, idempotency_key, renamed)
+        change_names(address, [namespace, source, destination], move, message, idempotency_key, renamed)
 
 
 def drop(address: Address, kind: str, key: Key, idempotency_key: str = "") -> None:
@@ -245,7 +245,7 @@ def drop(address: Address, kind: str, key: Key, idempotency_key: str = "") -> No
     Raises:
         NoSuchTable, NoSuchView: there is none.
         CatalogConflict: another commit came first; nothing was committed.
-        CommitOutcomeUnknown: as `change_entries`.
+        CommitOutcomeUnknown: as `change_names`.
     """
 
     def delete(main: MainState) -> list[Delete]:
@@ -253,7 +253,7 @@ def drop(address: Address, kind: str, key: Key, idempotency_key: str = "") -> No
         return [Delete(key)]
 
     with stale_as_conflict(), address.turns.take([key]):
-        change_entries(address, [key], delete, f"drop {_KIND_NAMES[kind]} {key_name(key)}", idempotency_key)
+        change_names(address, [key], delete, f"drop {_KIND_NAMES[kind]} {key_name(key)}", idempotency_key)
 
 
 def create_view(address: Address, namespace: Key, request: Mapping[str, Any], idempotency_key: str = "") -> Content:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sterna.catalog.model import Delete, Key, Put, key_name, namespace_content
 from sterna.errors import BadUpdate, CatalogRefused, NamespaceNotEmpty
 from sterna.serving.rest_catalog.address import Address, MainState, read_main
-from sterna.serving.rest_catalog.commit import carry_out, change_entries, stale_as_conflict
+from sterna.serving.rest_catalog.commit import carry_out, change_names, stale_as_conflict
 from sterna.serving.rest_catalog.name_errors import require_namespace
 from sterna.serving.rest_catalog.new_names import adding_name, require_free_name
 from sterna.serving.rest_catalog.rules import reject_protected_properties, reject_replica_uris
@@ -25,7 +25,7 @@ def create_namespace(
         AlreadyExists, NoSuchNamespace: it is there, or its parent isn't.
         BadUpdate, Forbidden: a property can't or mustn't be set.
         CatalogConflict: as `adding_name`.
-        CommitOutcomeUnknown: as `change_entries`.
+        CommitOutcomeUnknown: as `change_names`.
     """
     reject_protected_properties(properties, (), {})
     reject_replica_uris(address.region().mapping, properties)
@@ -37,7 +37,7 @@ def create_namespace(
 
     with adding_name(address, namespace, idempotency_key):
         message = f"create namespace {key_name(namespace)}"
-        change_entries(address, [*parents, namespace], put, message, idempotency_key)
+        change_names(address, [*parents, namespace], put, message, idempotency_key)
     return dict(properties)
 
 
@@ -50,7 +50,7 @@ def drop_namespace(address: Address, namespace: Key, idempotency_key: str = "") 
     Raises:
         NoSuchNamespace, NamespaceNotEmpty: it isn't there, or has something in it.
         CatalogConflict: another commit came first; nothing was committed.
-        CommitOutcomeUnknown: as `change_entries`.
+        CommitOutcomeUnknown: as `change_names`.
     """
 
     def delete(main: MainState) -> list[Delete]:
@@ -59,7 +59,7 @@ def drop_namespace(address: Address, namespace: Key, idempotency_key: str = "") 
 
     with stale_as_conflict(), address.turns.take([namespace]):
         try:
-            change_entries(address, [namespace], delete, f"drop namespace {key_name(namespace)}", idempotency_key)
+            change_names(address, [namespace], delete, f"drop namespace {key_name(namespace)}", idempotency_key)
         except CatalogRefused as error:
             raise NamespaceNotEmpty(
                 f"the namespace is not empty: {error.message}", table=key_name(namespace)
@@ -87,7 +87,7 @@ def update_namespace(
         NoSuchNamespace: there is none.
         BadUpdate, Forbidden: a property can't or mustn't be changed.
         CatalogConflict: another commit came first; nothing was committed.
-        CommitOutcomeUnknown: as `change_entries`.
+        CommitOutcomeUnknown: as `change_names`.
     """
     if both := sorted(set(removals) & updates.keys()):
         raise BadUpdate(f"a property is to be set and removed: {both[0]}")

@@ -14,6 +14,7 @@ from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Key
 from sterna.errors import (
     AlreadyExists,
     BadUpdate,
+    CatalogRefused,
     CatalogUnreachable,
     Forbidden,
     NamespaceNotEmpty,
@@ -437,6 +438,19 @@ def test_namespaces(world: World, address: Address) -> None:
     with pytest.raises(NoSuchNamespace):
         namespace_changes.drop_namespace(address, key)
     assert address.shown([key])[key] is None
+
+
+def test_a_read_that_is_refused_says_nothing_of_what_is_in_a_namespace(
+    world: World, address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a proxy that answers 404: a client would take 409 for an answer of the catalog."""
+
+    def refuse(*_: Any) -> tuple[str, dict[Key, Content]]:
+        raise CatalogRefused("404 Not Found")
+
+    monkeypatch.setattr(world.catalog, "read_current", refuse)
+    with pytest.raises(CatalogRefused):
+        namespace_changes.drop_namespace(address, ("ns",))
 
 
 def test_the_first_writer_of_a_lakehouse_waits_for_no_sync(tmp_path: Path) -> None:

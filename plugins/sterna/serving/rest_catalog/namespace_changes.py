@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sterna.catalog.model import Delete, Key, Put, key_name, namespace_content
 from sterna.errors import BadUpdate, CatalogRefused, NamespaceNotEmpty
 from sterna.serving.rest_catalog.address import Address, MainState, read_main
-from sterna.serving.rest_catalog.commit import carry_out, change_names, stale_as_conflict
+from sterna.serving.rest_catalog.commit import carry_out, change_names, show_repeated, stale_as_conflict
 from sterna.serving.rest_catalog.name_errors import require_namespace
 from sterna.serving.rest_catalog.new_names import adding_name, require_free_name
 from sterna.serving.rest_catalog.rules import reject_protected_properties, reject_replica_uris
@@ -50,16 +50,17 @@ def drop_namespace(address: Address, namespace: Key, idempotency_key: str = "") 
     Raises:
         NoSuchNamespace, NamespaceNotEmpty: it isn't there, or has something in it.
         CatalogConflict: another commit came first; nothing was committed.
-        CommitOutcomeUnknown: as `change_names`.
+        CommitOutcomeUnknown: as `carry_out`.
     """
-
-    def delete(main: MainState) -> list[Delete]:
-        require_namespace(main.contents[namespace], namespace)
-        return [Delete(namespace)]
-
     with stale_as_conflict(), address.turns.take([namespace]):
+        main = read_main(address, [namespace], idempotency_key)
+        if main.replayed:
+            show_repeated(address, [namespace])
+            return
+        require_namespace(main.contents[namespace], namespace)
         try:
-            change_names(address, [namespace], delete, f"drop namespace {key_name(namespace)}", idempotency_key)
+            # `main` was read before: a proxy's refusal of that says nothing of what is in the namespace.
+            carry_out(address, main, [Delete(namespace)], f"drop namespace {key_name(namespace)}", idempotency_key)
         except CatalogRefused as error:
             raise NamespaceNotEmpty(
                 f"the namespace is not empty: {error.message}", table=key_name(namespace)
@@ -87,7 +88,7 @@ def update_namespace(
         NoSuchNamespace: there is none.
         BadUpdate, Forbidden: a property can't or mustn't be changed.
         CatalogConflict: another commit came first; nothing was committed.
-        CommitOutcomeUnknown: as `change_names`.
+        CommitOutcomeUnknown: as `carry_out`.
     """
     if both := sorted(set(removals) & updates.keys()):
         raise BadUpdate(f"a property is to be set and removed: {both[0]}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -33,6 +33,7 @@ from sterna.serving.rest_catalog.commit import commit_tables
 from sterna.serving.rest_catalog.overlay import served_view_metadata
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit
+from sterna.serving.rest_catalog.write_service import CatalogWriteService
 from tests.support.rest_address import AddressClient, address_of, read_json
 from tests.support.small_world import World, make_world, ruled, run, with_registry, with_third_region
 
@@ -161,6 +162,15 @@ def test_a_staged_table_is_on_main_once_it_is_committed(world: World, address: A
     assert main_json(world, NEW)["location"] == staged["location"]
     with pytest.raises(RequirementFailed):
         commit_tables(address, [commit], Rights())
+
+
+def test_a_transaction_returns_the_keys_of_its_tables_and_no_namespace(address: Address) -> None:
+    commit = creation(changes.stage_table(address, ("ns",), request()))
+    identifier = {"namespace": ["ns"], "name": "new"}
+    change = {"identifier": identifier, "requirements": commit.requirements, "updates": commit.updates}
+    service = CatalogWriteService(address, cast(Any, None))
+    for _ in ("sent", "sent again"):
+        assert service.commit_transaction({"table-changes": [change]}, Rights(), "key-1") == [NEW]
 
 
 def test_a_staged_table_needs_its_namespace_still(world: World, address: Address) -> None:

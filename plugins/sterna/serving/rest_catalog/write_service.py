@@ -71,7 +71,8 @@ class CatalogWriteService:
         commits = [TableCommit(read_identifier(change.get("identifier")), *_changes(change)) for change in changes]
         if not commits:
             raise BadUpdate("there are no table-changes")
-        return list(commit_tables(self._address, commits, rights, idempotency_key))
+        commit_tables(self._address, commits, rights, idempotency_key)
+        return [commit.key for commit in commits]
 
     def create_table(self, namespace: Key, request: Mapping[str, Any], idempotency_key: str) -> LoadedTable:
         """Make a table, or stage one: then nothing is committed, and it has no metadata.json yet.

@@ -87,3 +87,18 @@ def test_what_was_read_before_a_sync_published_it_is_read_again() -> None:
         return recent.content(KEY, shown)
 
     assert recent.with_branch(look) == V2
+
+
+def test_what_was_read_before_a_later_change_was_published_is_read_again() -> None:
+    """Another reader finds the later one first: nothing is left here to lay over what this one has read."""
+    recent, branch = RecentChanges(), [V1]
+    recent.record({KEY: (V1, V2)})
+
+    def look() -> object:
+        shown = branch[0]
+        if branch == [V1]:
+            branch[0] = V4
+            recent.content(KEY, V4)
+        return recent.content(KEY, shown)
+
+    assert recent.with_branch(look) == V4

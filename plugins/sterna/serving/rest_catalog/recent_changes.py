@@ -127,6 +127,7 @@ class RecentChanges:
 
     def _remove(self, keys: Collection[Key]) -> None:
         self._generation += bool(keys)
+        self._discards += bool(keys)
         for key in keys:
             del self._changes[key]
 
@@ -139,7 +140,7 @@ class RecentChanges:
         """
         with self._lock:
             done = [key for key, change in self._changes.items() if change.number <= count and key not in held]
-            self._discard(done)
+            self._remove(done)
 
     def discard_published(self, count: int) -> None:
         """Forget what the branch has shown: a sync has ended, well or not, that began after it was recorded.
@@ -149,11 +150,7 @@ class RecentChanges:
         """
         with self._lock:
             done = [key for key, change in self._changes.items() if change.number <= count and change.is_published]
-            self._discard(done)
-
-    def _discard(self, keys: Collection[Key]) -> None:
-        self._discards += bool(keys)
-        self._remove(keys)
+            self._remove(done)
 
 
 def _document(content: Content | None) -> str | None:

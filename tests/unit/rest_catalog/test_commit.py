@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from sterna.catalog.model import Delete
+from sterna.catalog.model import ICEBERG_TABLE, Delete
 from sterna.errors import (
     BadUpdate,
     CatalogStateUnknown,
@@ -35,7 +35,7 @@ from sterna.serving.rest_catalog import commit as commit_module
 from sterna.serving.rest_catalog.address import Address, MainState
 from sterna.serving.rest_catalog.byte_cache import ByteCache
 from sterna.serving.rest_catalog.commit import commit_tables
-from sterna.serving.rest_catalog.entry_changes import create_table
+from sterna.serving.rest_catalog.entry_changes import create_table, drop
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit, prepare_commit, read_table
 from tests.support import rest_address
@@ -319,6 +319,20 @@ def test_a_base_that_isnt_served_is_too_old(world: World) -> None:
         )
     assert caught.value.status == 409
     assert head(world) == committed
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_sync_that_publishes_what_was_dropped_meanwhile_takes_no_drop_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    """This region was behind, and shows the version that `main` had before the drop, until the next sync."""
+    name = "other" if is_new else "orders"
+    world.commit(**{name: world.write(name)})
+    on_commit(world, lambda: run(world) and None, monkeypatch)
+    address = address_of(world, limits=NONE)
+    drop(address, ICEBERG_TABLE, ("ns", name))
+    assert f"ns.{name}" in world.replica()
+    assert address.shown([("ns", name)]) == {("ns", name): None}
 
 
 def test_a_commit_that_came_first_on_main_wins(

@@ -39,6 +39,16 @@ def test_what_is_dropped_before_a_sync_has_published_it_stays_away() -> None:
     assert recent.content(KEY, V1) == V1  # others have made it again
 
 
+def test_what_a_sync_publishes_that_was_planned_before_a_drop_stays_away() -> None:
+    """The region was behind: what was dropped isn't what it showed."""
+    recent = RecentChanges()
+    recent.record({KEY: (V1, None), OTHER: (None, None)}, replaced={KEY: V2, OTHER: V2})
+    for key in (KEY, OTHER):
+        assert recent.content(key, V2) is None
+    assert recent.content(KEY, V1) is None
+    assert recent.content(KEY, V3) == V3
+
+
 def test_what_was_read_before_another_change_takes_nothing_back() -> None:
     recent = RecentChanges()
     count = recent.count

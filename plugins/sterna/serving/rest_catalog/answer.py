@@ -7,7 +7,7 @@ sync stands in the request. The localized files have the URIs and bytes that the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sterna.catalog.model import NAMESPACE, Content, Key, key_name
 from sterna.errors import SternaError
@@ -32,12 +32,32 @@ def stands_for(context: RegionContext, key: Key, shown: Content | None, source: 
         shown: the content that clients of this region see; None: nothing.
         source: the content on `main`.
     """
-    if shown is None:
-        return False
+    return shown is not None and _replica_content(context, key, source, shown) == shown.with_id(None)
+
+
+def replaced_contents(
+    context: RegionContext,
+    before: Mapping[Key, Content | None],
+    after: Mapping[Key, Content | None],
+    shown: Mapping[Key, Content | None],
+) -> dict[Key, Content]:
+    """Return, by key that a commit has changed, what a sync may still publish that was planned before.
+
+    Args:
+        before, after: what `main` had, and has; None: nothing.
+        shown: what clients of this region saw before.
+    """
+    changed = {key: source for key, source in before.items() if source is not None and source != after[key]}
+    localized = {key: _replica_content(context, key, source, shown[key]) for key, source in changed.items()}
+    return {key: content for key, content in localized.items() if content is not None}
+
+
+def _replica_content(context: RegionContext, key: Key, source: Content, shown: Content | None) -> Content | None:
+    """Return what the replica branch will have for what `main` has under a key; None: this region can't show that."""
     try:
-        return desired_content(context, key_name(key), source, shown) == shown.with_id(None)
+        return desired_content(context, key_name(key), source, shown)
     except SternaError:
-        return False  # this region can't show what `main` has
+        return None
 
 
 def localize_entry(context: RegionContext, key: Key, source: Content, shown: Content | None) -> Content | None:

@@ -22,9 +22,10 @@ from sterna.errors import (
 )
 from sterna.replication.replica.commit_access import writer
 from sterna.serving.rest_catalog.address import Address, MainState, read_main, renewing
-from sterna.serving.rest_catalog.answer import localize_entry, stands_for
+from sterna.serving.rest_catalog.answer import localize_entry, replaced_contents, stands_for
 from sterna.serving.rest_catalog.home_files import TABLE_FAULTS, naming_table
 from sterna.serving.rest_catalog.name_errors import missing_table, require_namespace
+from sterna.serving.rest_catalog.recent_changes import NOTHING
 from sterna.serving.rest_catalog.rules import Rights, is_replicated, require_replicated
 from sterna.serving.rest_catalog.served_base import SYNC_SECONDS, bring_up, require_served_base
 from sterna.serving.rest_catalog.swap import Swap, swap_on_main
@@ -251,7 +252,7 @@ def carry_out(
         with renewing(address):
             catalog = writer((address.writing or address.region)())
             swap_on_main(catalog, context.region.name, swap, main.head, idempotency_key=idempotency_key)
-        return _show(address, _after(main.contents, operations), shown, renamed)
+        return _show(address, _after(main.contents, operations), shown, renamed, before=main.contents)
     except StaleBase:
         now, is_committed = _look_again(address, list(main.contents), commits, idempotency_key)
         if is_committed:
@@ -327,6 +328,7 @@ def _show(
     shown: Mapping[Key, Content | None],
     renamed: Mapping[Key, Key] = NO_RENAMES,
     since: int | None = None,
+    before: Mapping[Key, Content | None] = NOTHING,
 ) -> dict[Key, Content]:
     """Return this region's own entries for what `main` has, and show them from now on.
 
@@ -336,16 +338,18 @@ def _show(
         renamed: by new key, the old one.
         since: the count of recent changes then: of keys that others have changed since, theirs is shown. None: these
             are the newest, since the keys' turns were kept.
+        before: what `main` had until then, which a sync that was planned before may still publish.
 
     Raises:
         CommitOutcomeUnknown: this region can't show it yet: the client has to look again.
     """
     try:
         entries = {key: _entry(address, key, source, shown[renamed.get(key, key)]) for key, source in contents.items()}
+        replaced = replaced_contents(address.region(), before, contents, shown)
     except SternaError as error:
         raise CommitOutcomeUnknown(f"the commit was made, and can't be shown here yet: {error.message}") from error
-    changes = {key: (shown[key], entries[key]) for key in entries if entries[key] != shown[key]}
-    address.recent.record(changes, since)
+    changes = {key: (shown[key], entry) for key, entry in entries.items() if entry != shown[key] or key in replaced}
+    address.recent.record(changes, since, replaced)
     return {key: content for key, content in entries.items() if content is not None}
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from sterna.catalog.model import Content, Key
 
 _Superseded = frozenset[str | None]
+NOTHING: Mapping[Key, Content] = MappingProxyType({})
 _T = TypeVar("_T")
 
 
@@ -42,12 +44,18 @@ class RecentChanges:
         self._count = self._generation = self._discards = 0
         self._lock = threading.Lock()
 
-    def record(self, changes: Mapping[Key, tuple[Content | None, Content | None]], since: int | None = None) -> None:
+    def record(
+        self,
+        changes: Mapping[Key, tuple[Content | None, Content | None]],
+        since: int | None = None,
+        replaced: Mapping[Key, Content] = NOTHING,
+    ) -> None:
         """Show changes from now on, all of them at once.
 
         Args:
             changes: by key, what the replica branch shows at present, and what takes its place; None: nothing.
             since: the count when these were read: what was recorded since is newer, and stays. None: none is.
+            replaced: by key, what a sync may publish that was planned before: what `main` had until then, as here.
         """
         with self._lock:
             self._count += 1
@@ -57,6 +65,8 @@ class RecentChanges:
                 if since is not None and last is not None and last.number > since:
                     continue
                 superseded: set[str | None] = {_document(shown)}
+                if key in replaced:
+                    superseded.add(_document(replaced[key]))
                 if last is not None:
                     superseded |= {*last.superseded, _document(last.content)}
                 superseded.discard(_document(content))

@@ -19,9 +19,14 @@ from sterna.errors import (
     StoreUnreachable,
     TableUnusable,
 )
+from sterna.replication.replica.head import Head
+from sterna.replication.replica.held import WAITS, Held
+from sterna.replication.replica.held_list import HeldList
 from sterna.replication.sync.follow import FollowerLimits
+from sterna.serving.rest_catalog import held_tables
 from sterna.serving.rest_catalog.byte_cache import ByteCache
 from sterna.serving.rest_catalog.commit import commit_tables
+from sterna.serving.rest_catalog.held_tables import raise_for_held
 from sterna.serving.rest_catalog.home_files import TABLE_FAULTS
 from sterna.serving.rest_catalog.parent_files import ParentFiles
 from sterna.serving.rest_catalog.rules import Rights
@@ -232,6 +237,35 @@ def test_a_table_that_waits_for_one_that_can_not_be_taken_is_no_conflict(world: 
     world.commit(orders=world.write("orders"), other=f"file://{path}")
     with pytest.raises(TableUnusable, match=r"ns\.other is held: BrokenMetadata"):
         set_comment(client)
+
+
+def raise_for_chain(world: World, monkeypatch: pytest.MonkeyPatch, *held: Held) -> None:
+    """Raise what is raised where the region stays behind with some keys."""
+    watermark = world.catalog.reference("main").hash
+    head = Head("replica", True, watermark=watermark, held_list=HeldList(len(held), held))
+    monkeypatch.setattr(held_tables, "read_head", lambda *_: head)
+    monkeypatch.setattr(held_tables, "load_held_list", lambda _, head: head)
+    source = world.catalog.contents("main", watermark, [KEY])[KEY]
+    raise_for_held(world.context(), KEY, source, None, "eu is behind")
+
+
+@pytest.mark.parametrize(("kind", "error"), [("StoreUnreachable", HomeUnavailable), ("BrokenMetadata", TableUnusable)])
+def test_what_a_table_waits_for_is_followed_to_its_end(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: str, error: type[SternaError]
+) -> None:
+    first, second = (
+        Held(key, WAITS, "", waits_for=leader) for key, leader in (("ns.orders", "ns.b"), ("ns.b", "ns.c"))
+    )
+    with pytest.raises(error):
+        raise_for_chain(world, monkeypatch, first, second, Held("ns.c", kind, "", f"{us(world)}lake/c"))
+
+
+@pytest.mark.parametrize("after", ["ns.b", "ns.gone"])
+def test_a_table_that_waits_for_what_is_unknown_is_behind_and_not_unusable(
+    world: World, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    circle = (Held(key, WAITS, "", waits_for=leader) for key, leader in (("ns.orders", after), ("ns.b", "ns.orders")))
+    raise_for_chain(world, monkeypatch, *circle)
 
 
 def test_a_table_that_was_held_is_one_that_is_behind_once_it_is_mended(world: World) -> None:

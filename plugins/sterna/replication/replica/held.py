@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from sterna.errors import printable
+from sterna.errors import Remedy, printable, remedy_of
 
 IN_TRANSIT = "InTransit"
 """The kind of a key that nothing is wrong with: much is to be copied for it, or for what it moves together with."""
@@ -60,6 +60,11 @@ class Held:
     def in_transit(self) -> bool:
         """Whether nothing is wrong with it: it is on its way, or waits for compaction."""
         return self.kind in (IN_TRANSIT, TO_SHIP)
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it is held by a fault of its own that no later sync gets over by itself."""
+        return not self.in_transit and self.kind != WAITS and remedy_of(self.kind) is Remedy.HOLD
 
     @property
     def to_ship(self) -> bool:

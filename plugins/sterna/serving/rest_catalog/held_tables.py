@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sterna.catalog.model import Content, Key, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import ReferenceNotFound, Remedy, SternaError, TableUnusable, remedy_of
+from sterna.errors import ReferenceNotFound, SternaError, TableUnusable
 from sterna.replication.replica.head import Head, load_held_list, read_head
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.region import RegionContext
@@ -31,7 +31,7 @@ def raise_for_held(
     outages = {error.__name__: error for error in OUTAGES}
     if cause is not None and cause.kind in outages:
         failure = outages[cause.kind](cause.reason, file=cause.file)
-    elif cause is not None and _is_lasting(cause) and _source_at(context, head.watermark, key) == source:
+    elif cause is not None and cause.is_lasting and _source_at(context, head.watermark, key) == source:
         reason = f"{cause.kind}: {cause.reason}" if cause.key == name else f"{cause.key} is held: {cause.kind}"
         hint = "nothing was committed; see what keeps the table from this region"
         raise TableUnusable(f"{message}: {reason}", table=name, file=cause.file, hint=hint)
@@ -41,14 +41,12 @@ def raise_for_held(
 
 
 def _cause(head: Head, name: str) -> Held | None:
-    """Return the held key whose fault keeps a key behind: the key itself, or one that it moves together with."""
-    held = head.held_by_key.get(name)
-    return held and head.held_by_key.get(held.waits_for, held)
-
-
-def _is_lasting(held: Held) -> bool:
-    """Return whether a key is held by a fault that no later sync gets over by itself."""
-    return not held.in_transit and remedy_of(held.kind) is Remedy.HOLD
+    """Return the held key whose fault keeps a key behind: itself, or the last of those that it waits for in turn."""
+    held, passed = head.held_by_key.get(name), {name}
+    while held is not None and held.waits_for in head.held_by_key and held.waits_for not in passed:
+        passed.add(held.waits_for)
+        held = head.held_by_key[held.waits_for]
+    return held
 
 
 def _source_at(context: RegionContext, watermark: str, key: Key) -> Content | None:

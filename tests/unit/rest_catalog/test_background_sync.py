@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from sterna.errors import StoreUnreachable
+from sterna.replication.replica.held import IN_TRANSIT, TO_SHIP, WAITS, Held
+from sterna.replication.replica.model import Report
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.sync import stages
 from sterna.replication.sync.follow import FollowerLimits
@@ -132,3 +134,38 @@ def test_a_held_key_is_planned_again_where_that_may_find_something_else(
     later.write_text(whole)
     world.commit(orders=world.write("orders"))
     until(lambda: recent.is_empty)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_settled"),
+    [("BrokenMetadata", True), (WAITS, True), ("StoreUnreachable", False), (IN_TRANSIT, False), (TO_SHIP, False)],
+)
+def test_what_comes_by_itself_is_planned_again_though_no_branch_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, is_settled: bool
+) -> None:
+    """As a table whose files another lane copies, or that waits for compaction."""
+    world, recent, plans, waits = make_world(tmp_path), RecentChanges(), list[int](), list[int]()
+    world.commit(orders=world.write("orders"))
+    run(world)
+    context, shown = world.context(), world.replica()["ns.orders"]
+    heads = [world.catalog.reference(branch).hash for branch in ("main", context.region.replica_branch)]
+    held = (Held("ns.orders", kind, "it comes later"),)
+    report = Report("run", "eu", heads[0], "idle", heads[1], transit=held)
+
+    def plan(*_: object) -> stages.PlannedRun:
+        plans.append(len(waits))
+        return stages.PlannedRun("", (), report)
+
+    def wait(_: RetryDelay, failures: int) -> float:
+        waits.append(failures)
+        return 0.001
+
+    monkeypatch.setattr(background_sync.stages, "plan", plan)
+    monkeypatch.setattr(RetryDelay, RetryDelay.draw.__name__, wait)
+    recent.record({KEY: (shown, shown.with_metadata_location("file://elsewhere"))})
+    sync = BackgroundSync(lambda: context, recent, retry_delay=RetryDelay(1, 1))
+    assert sync.wait(sync.request(), 60)
+    until(lambda: len(waits) > 5)
+    assert (len(plans) == 1) is is_settled
+    recent.discard_until(recent.count)
+    assert sync.wait(sync.request(), 60)

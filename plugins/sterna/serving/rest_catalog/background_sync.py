@@ -18,9 +18,10 @@ from collections.abc import Callable
 from sterna.catalog.model import parse_key
 from sterna.concurrency.background import run_in_background
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import ReferenceNotFound, Remedy, SternaError, remedy_of
+from sterna.errors import ReferenceNotFound, SternaError
 from sterna.replication.execution.spark_executor import engine_or_spark
 from sterna.replication.replica.catalog_copy import is_served
+from sterna.replication.replica.held import WAITS
 from sterna.replication.replica.model import Report
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.sync import stages
@@ -146,8 +147,8 @@ class BackgroundSync:
                     return  # readers here would see what was before
                 held = (*report.held, *report.transit)
                 self._recent.discard_until(count, {parse_key(held_key.key) for held_key in held})
-                # Else a fault may be over by itself, as of a store that did not answer.
-                if all(remedy_of(held_key.kind) is Remedy.HOLD for held_key in held):
+                # Else a fault may be over by itself, as of a store that did not answer, or copies may come to an end.
+                if all(held_key.is_lasting or held_key.kind == WAITS for held_key in held):
                     self._settled_heads = (report.source_hash, report.replica_hash)
                 return
 

@@ -12,6 +12,7 @@ import pytest
 
 from sterna.config.mapping import without_digest
 from sterna.errors import (
+    CommitOutcomeUnknown,
     HomeUnavailable,
     StaleBase,
     SternaError,
@@ -36,6 +37,8 @@ from tests.support.small_world import World, make_world, refusing, run
 from tests.support.verbatim import keeping
 
 KEY = ("ns", "orders")
+NEVER = FollowerLimits(max_bytes=-1)
+"""No sync is small enough for the address."""
 
 
 @pytest.fixture
@@ -124,6 +127,29 @@ def test_without_copies_the_file_and_the_table_are_named_at_once(world: World) -
     assert error.message == "the store of us can't be used (StoreUnreachable), and no verbatim copy of the file is here"
     assert snapshots(world) == before
     client.load_table(KEY).append(rows(10))
+
+
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_a_commit_that_is_sent_again_where_it_cant_be_seen_is_not_refused(
+    world: World, client: AddressClient, is_synced: bool
+) -> None:
+    """Its metadata.json is in eu, which is dark: us can't see whether it is the commit's own."""
+    run(world, "us")
+    client.load_table(KEY).append(rows(10))
+    us_client = AddressClient(address_of(keeping(world), "us", limits=NEVER))
+    if is_synced:
+        run(keeping(world), "us")
+    before = snapshots(world)
+    with refusing(f"file://{world.folder}/eu/", StoreUnreachable):
+        with pytest.raises(CommitOutcomeUnknown, match="may have been made before") as failure:
+            commit_tables(us_client.address, [client.sent[-1]], Rights())
+        assert failure.value.status == 500
+        with pytest.raises(HomeUnavailable):
+            set_comment(us_client)
+        # What was made for the version that is served can't be on `main`.
+        with pytest.raises(HomeUnavailable if is_synced else CommitOutcomeUnknown):
+            us_client.load_table(KEY).append(rows(20))
+    assert snapshots(world) == before
 
 
 APPEND: Callable[[AddressClient], None] = lambda client: client.load_table(KEY).append(rows(10))  # noqa: E731
@@ -273,9 +299,8 @@ def test_a_table_that_was_held_is_one_that_is_behind_once_it_is_mended(world: Wo
     world.commit(orders=unsupported(world))
     run(world)
     world.commit(orders=good)
-    never = FollowerLimits(max_bytes=-1)
     with pytest.raises(StaleBase):
-        set_comment(AddressClient(address_of(world, limits=never)))
+        set_comment(AddressClient(address_of(world, limits=NEVER)))
 
 
 def test_a_version_that_is_not_here_is_said_so_and_not_a_conflict(world: World, client: AddressClient) -> None:

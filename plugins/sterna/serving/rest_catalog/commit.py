@@ -26,16 +26,15 @@ from sterna.serving.rest_catalog.answer import localize_entry, replaced_contents
 from sterna.serving.rest_catalog.home_files import TABLE_FAULTS, naming_table
 from sterna.serving.rest_catalog.name_errors import missing_table, require_namespace
 from sterna.serving.rest_catalog.recent_changes import NOTHING
+from sterna.serving.rest_catalog.repeated_commits import all_replayed, read_tables
 from sterna.serving.rest_catalog.rules import Rights, is_replicated, require_replicated
 from sterna.serving.rest_catalog.served_base import SYNC_SECONDS, bring_up, require_served_base
 from sterna.serving.rest_catalog.swap import Swap, swap_on_main
 from sterna.serving.rest_catalog.table_commit import (
     MainTable,
     TableCommit,
-    is_replay,
     prepare_commit,
     prepare_creation,
-    read_table,
 )
 
 NO_RENAMES: Mapping[Key, Key] = MappingProxyType({})
@@ -101,8 +100,8 @@ def _commit_in_turn(
     main = read_main(address, [*(commit.key for commit in commits), *namespaces], idempotency_key)
     if main.replayed:  # before anything is read that may fail: a client deletes what it thinks refused
         return committed_entries(address, main.contents)
-    tables = _read_tables(address, commits, main)
-    if _all_replayed(commits, tables):
+    tables = read_tables(address, commits, main)
+    if all_replayed(commits, tables):
         return committed_entries(address, main.contents)
     for namespace in namespaces:
         require_namespace(main.contents[namespace], namespace)
@@ -129,24 +128,6 @@ def _require_visible(address: Address, commit: TableCommit) -> None:
         require_replicated(address.region(), commit.key)
     elif not is_replicated(address.region(), commit.key):
         raise missing_table(commit.key)
-
-
-def _read_tables(address: Address, commits: Sequence[TableCommit], main: MainState) -> dict[Key, MainTable | None]:
-    tables: dict[Key, MainTable | None] = {}
-    for key in [commit.key for commit in commits]:
-        with naming_table(address.region().mapping, key_name(key)):
-            tables[key] = read_table(address.read_metadata, key, main.contents[key])
-    return tables
-
-
-def _all_replayed(commits: Sequence[TableCommit], tables: Mapping[Key, MainTable | None]) -> bool:
-    """Return whether `main` has all snapshots that the commits add: a transaction is there as a whole or not at all.
-
-    Raises:
-        BadUpdate: a snapshot has another one's id.
-    """
-    states = [(tables[commit.key], commit) for commit in commits if commit.adds_snapshots]
-    return bool(states) and all(table is not None and is_replay(table, commit) for table, commit in states)
 
 
 def _prepare(
@@ -273,7 +254,7 @@ def _look_again(
     """
     try:
         now = read_main(address, keys, idempotency_key)
-        return now, now.replayed or (bool(commits) and _all_replayed(commits, _read_tables(address, commits, now)))
+        return now, now.replayed or (bool(commits) and all_replayed(commits, read_tables(address, commits, now)))
     except SternaError as error:
         message = "a commit came first, and whether that was this one's own first attempt can't be seen"
         raise CommitOutcomeUnknown(f"{message}: {error.message}") from error

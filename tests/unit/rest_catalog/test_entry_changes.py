@@ -406,6 +406,27 @@ def test_a_view_is_made_replaced_renamed_and_dropped(world: World, address: Addr
         changes.commit_view(address, key, [], updates)
 
 
+def test_a_commit_to_a_view_outlasts_a_sync_that_publishes_the_version_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That version was another instance's, and isn't what was shown here."""
+    key, plain = ("ns", "v"), world.catalog.commit
+    first, second = (address_of(world, limits=NONE) for _ in range(2))
+    changes.create_view(first, ("ns",), VIEW)
+    run(world)
+    changes.commit_view(second, key, [], [{"action": "set-properties", "updates": {"a": "1"}}])
+
+    def commit(branch: str, *arguments: Any, **more: Any) -> str:
+        if branch == "main":
+            run(world)
+        return plain(branch, *arguments, **more)
+
+    monkeypatch.setattr(world.catalog, "commit", commit)
+    entry = changes.commit_view(first, key, [], [{"action": "set-properties", "updates": {"b": "1"}}])
+    published, shown = world.replica()["ns.v"], first.shown([key])[key]
+    assert shown is not None and shown.metadata_location == entry.metadata_location != published.metadata_location
+
+
 def test_the_location_that_is_served_of_a_view_may_be_sent_back(world: World, address: Address) -> None:
     key = ("ns", "v")
     run(world, "us")

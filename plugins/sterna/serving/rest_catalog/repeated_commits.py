@@ -67,17 +67,15 @@ def _is_absent(address: Address, commit: TableCommit, content: Content | None) -
     except SternaError:
         return False
     served = {snapshot.get("snapshot-id") for snapshot in metadata.get("snapshots") or ()}
-    return not served & commit.snapshot_ids and _bases(commit) == {_snapshot_id(metadata.get("current-snapshot-id"))}
+    newest = metadata.get("current-snapshot-id")
+    base = None if newest == _NO_SNAPSHOT else newest
+    return served.isdisjoint(commit.snapshot_ids) and _bases(commit) == [base]
 
 
-def _bases(commit: TableCommit) -> set[Any]:
-    """Return the id of the snapshot that a commit needs to be the table's newest one, None for no snapshot; or none."""
-    return {
-        _snapshot_id(requirement.get("snapshot-id"))
+def _bases(commit: TableCommit) -> list[Any]:
+    """Return the snapshots that a commit's requirements have as the table's newest one; None for no snapshot."""
+    return [
+        requirement.get("snapshot-id")
         for requirement in commit.requirements
         if requirement.get("type") == "assert-ref-snapshot-id" and requirement.get("ref") == _MAIN_REF
-    }
-
-
-def _snapshot_id(value: Any) -> Any:
-    return None if value == _NO_SNAPSHOT else value
+    ]

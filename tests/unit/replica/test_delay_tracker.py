@@ -150,7 +150,7 @@ def test_where_the_list_of_held_tables_is_lost_nothing_counts_as_shown() -> None
 
 
 def test_a_table_that_was_ahead_at_a_commit_that_main_lost_counts_as_any_other() -> None:
-    state = DelayState(0, "r0", "m0", {}, {"a": Ahead("lost", 500)})
+    state = DelayState(0, "r0", "m0", {}, {"a": (Ahead("lost", 500),)})
     tracker = DelayTracker(state, [SourceCommit("m1", 1_000, ("a",)), SourceCommit("m2", 2_000, ("a",))])
     assert tracker.open_at_head() == {"a": (OpenCommits(1_000, 1), OpenCommits(2_000, 1))}
     assert [delay.bucket for delay in tracker.apply(_held("r1", 9_000, {}))] == [8, 7]

@@ -144,10 +144,10 @@ def _load_hours(objects: Objects, listed: Mapping[str, _ListedHour], changing: C
     for hour, file in listed.items():
         if hour in present:
             continue
-        parsed = _parse_hour(hour, file, bodies.pop(file.uri))
-        present[hour] = parsed.hour if hour == max(listed) else without_open(parsed.hour)
+        read = _parse_hour(hour, file, bodies.pop(file.uri))
+        present[hour] = read.hour if hour == max(listed) else without_open(read.hour)
         if hour not in changing:
-            _over_hours.add(replace(parsed, hour=present[hour]))
+            _over_hours.add(replace(read, hour=present[hour]))
     return [present[hour] for hour in listed]
 
 

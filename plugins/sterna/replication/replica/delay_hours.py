@@ -103,7 +103,7 @@ _STATE: Final = Record(
         Field("replica", TEXT),
         Field("source", TEXT),
         Field("open", mapping_of(tuple_of(array_of(OpenCommits, at=_COUNT, count=_COUNT)))),
-        Field("ahead", mapping_of(array_of(Ahead, hash=TEXT, at=_COUNT))),
+        Field("ahead", mapping_of(tuple_of(array_of(Ahead, hash=TEXT, at=_COUNT)))),
     ),
 )
 HOUR: Final = Record(

@@ -88,14 +88,14 @@ class DelayState:
         replica: hash of the newest commit of the replica branch that is counted.
         source: hash of `main` that the branch was at then.
         open: by table, the commits that aren't shown, the oldest first.
-        ahead: by table, what was published before the watermark reached it.
+        ahead: by table, what was published before the watermark reached it, the oldest first.
     """
 
     begun: int
     replica: str
     source: str
     open: Mapping[str, tuple[OpenCommits, ...]] = field(default_factory=dict)
-    ahead: Mapping[str, Ahead] = field(default_factory=dict)
+    ahead: Mapping[str, tuple[Ahead, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class DelayTracker:
         if commit.planned != commit.watermark:
             for table in commit.put:
                 yield from self._close(table, commit.at)
-                self._ahead[table] = Ahead(commit.planned, commit.at)
+                self._ahead[table] = (*self._ahead.get(table, ()), Ahead(commit.planned, commit.at))
         for table in list(self._open):
             if table not in commit.held:
                 yield from self._close(table, commit.at)
@@ -164,7 +164,7 @@ class DelayTracker:
         opened = {table: list(entries) for table, entries in self._open.items()}
         for position, commit in enumerate(self._commits[self._reached :], self._reached + 1):
             for table in commit.tables:
-                if not self._is_shown_ahead(table, position):
+                if self._shown_ahead(table, position) is None:
                     opened.setdefault(table, []).append(OpenCommits(commit.at, 1))
         return {table: tuple(entries) for table, entries in opened.items() if entries}
 
@@ -174,17 +174,26 @@ class DelayTracker:
         for position in range(self._reached + 1, target + 1):
             source = self._commits[position - 1]
             for table in source.tables:
-                if self._is_shown_ahead(table, position):
-                    shown = self._ahead[table].at
+                if (shown := self._shown_ahead(table, position)) is not None:
                     yield Delay(table, shown, bucket_of((shown - source.at) / 1000), 1)
                 else:
                     self._open.setdefault(table, []).append(OpenCommits(source.at, 1))
         if target > self._reached:
             self._reached, self._source = target, commit.watermark
-            self._ahead = {table: ahead for table, ahead in self._ahead.items() if self._ahead_position(ahead) > target}
+            self._forget_ahead(target)
 
-    def _is_shown_ahead(self, table: str, position: int) -> bool:
-        return table in self._ahead and position <= self._ahead_position(self._ahead[table])
+    def _forget_ahead(self, target: int) -> None:
+        """Leave out what the watermark has reached."""
+        left = {
+            table: tuple(entry for entry in entries if self._ahead_position(entry) > target)
+            for table, entries in self._ahead.items()
+        }
+        self._ahead = {table: entries for table, entries in left.items() if entries}
+
+    def _shown_ahead(self, table: str, position: int) -> int | None:
+        """Return since when the version of a commit is shown, before the watermark has reached it; None: it isn't."""
+        entries = self._ahead.get(table, ())
+        return next((entry.at for entry in entries if position <= self._ahead_position(entry)), None)
 
     def _ahead_position(self, ahead: Ahead) -> int:
         """Return a position on `main`; 0 where a failover took it from `main`: then nothing counts as shown ahead."""

@@ -293,7 +293,8 @@ def test_a_dropped_table_stays_in_place_for_as_long_as_its_policy_says(world: Wo
     had = world.commit(b=world.write("b"))
     for region in ("us", "eu"):
         run(world, region)
-    in_place = {path for path in files(world) if path.startswith("b/")}
+    first_metadata = "b/metadata/00000-"  # of the empty table, which the writer's log doesn't name
+    in_place = {path for path in files(world) if path.startswith("b/") and not path.startswith(first_metadata)}
     world.commit(b=None)
     for region in ("us", "eu"):
         run(world, region)

@@ -180,9 +180,9 @@ class DelayTracker:
                     self._open.setdefault(table, []).append(OpenCommits(source.at, 1))
         if target > self._reached:
             self._reached, self._source = target, commit.watermark
-            self._forget_ahead(target)
+            self._prune_ahead(target)
 
-    def _forget_ahead(self, target: int) -> None:
+    def _prune_ahead(self, target: int) -> None:
         """Leave out what the watermark has reached."""
         left = {
             table: tuple(entry for entry in entries if self._ahead_position(entry) > target)

@@ -38,6 +38,7 @@ KEYS = [
     "transit_lag_seconds",
     "silent",
     "uncopied",
+    "delays",
 ]
 
 

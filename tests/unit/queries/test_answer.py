@@ -361,5 +361,11 @@ def test_a_moment_of_main_leads_to_the_replicas_commit(synced: World, asking: Qu
         answer = body(asking(at=f"main@{moment}"))
         assert (answer["main"], answer["cursor"]) == (main, cursor)
     assert len(asking.jobs) == 1, "both are the same question"
-    for wrong, status in ((now[:19], 400), ("2999-01-01T00:00:00Z", 400), ("5000w", 404), ("52000w", 400), ("0" * 64, 404)):
+    for wrong, status in (
+        (now[:19], 400),
+        ("2999-01-01T00:00:00Z", 400),
+        ("5000w", 404),
+        ("52000w", 400),
+        ("0" * 64, 404),
+    ):
         assert asking(at=f"main@{wrong}").status == status

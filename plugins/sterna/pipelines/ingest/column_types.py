@@ -217,8 +217,6 @@ def convert_leaves(field: pa.Field, convert: Callable[[pa.Field], pa.DataType]) 
     Args:
         convert: returns the type for a field that is none of these.
     """
-    import pyarrow as pa
-
     kind = field.type
     if pa.types.is_dictionary(kind):
         values = convert_leaves(field.with_type(kind.value_type), convert).type

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna.concurrency.fork_server import ForkServer
 from sterna.errors import BadDrop, BatchRejected, EngineError, ObjectMissing
+from sterna.libraries import pa, pq
 from sterna.pipelines.ingest.batch_file import BatchFile
 from sterna.pipelines.ingest.column_types import arrow_type
 from sterna.pipelines.ingest.columns import MAX_COLUMNS, Column, Evolution, FieldChange
@@ -33,9 +34,6 @@ from sterna.pipelines.ingest.read_job import (
 )
 from sterna.storage.objects import Objects
 from sterna.storage.write import read_file, write_file
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MAX_MISSING_ATTEMPTS = 3  # attempts, before an object that is missing counts as lost
 SLICE_BYTES = 256 << 20
@@ -75,8 +73,6 @@ class BatchRows:
         Args:
             columns: the table's; what the rows lack is null.
         """
-        import pyarrow as pa
-
         with pa.memory_map(str(self.path)) as source:
             file = pa.ipc.open_file(source)
             pending: list[pa.RecordBatch] = []
@@ -176,8 +172,6 @@ def write_dead_letters(objects: Objects, inbox: str, batch: Batch, rows: BatchRo
 
 
 def _write_empty(path: Path) -> None:
-    import pyarrow.parquet as pq
-
     from sterna.pipelines.ingest.read_rows import dead_schema
 
     pq.write_table(dead_schema().empty_table(), path, compression="zstd")
@@ -202,9 +196,6 @@ def count_dead_rows(objects: Objects, uri: str, uploads: Sequence[Upload]) -> in
         StoreUnreachable, StoreDenied: it can't be determined.
     """
     rows = {upload.id: upload.rows for upload in uploads}
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if objects.size(uri) is None:
         return 0
     with tempfile.TemporaryDirectory(prefix="sterna-batch-") as name:
@@ -235,7 +226,6 @@ def _fetch(objects: Objects, upload: Upload, folder: Path, attempts: int) -> Upl
 
 def _conform(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
     """Return rows with a table's columns; nested fields may have another order there."""
-    import pyarrow as pa
 
     from sterna.pipelines.ingest.arrow_rows import convert_array
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sterna.libraries import pa, pq
 from sterna.pipelines.ingest.column_types import Type, convert_leaves
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _FIELD_ID = b"PARQUET:field_id"
 _SCHEMA = b"iceberg.schema"  # a copy of the schema in a file, which has `long`; nothing reads it
@@ -61,7 +59,6 @@ def _replace_field_times(field: Mapping[str, Any]) -> dict[str, Any]:
 
 def convert_to_longs(rows: pa.Table) -> pa.Table:
     """Return rows with microseconds as whole numbers in the place of times."""
-    import pyarrow as pa
 
     def convert(field: pa.Field) -> pa.DataType:
         return pa.int64() if pa.types.is_time(field.type) else field.type
@@ -77,20 +74,18 @@ def write_times(source: Path, target: Path, ids: set[int]) -> None:
         target: the file to write.
         ids: their field ids.
     """
-    import pyarrow as pa
-    from pyarrow import parquet
 
     def convert(field: pa.Field) -> pa.DataType:
         is_time = int((field.metadata or {}).get(_FIELD_ID, -1)) in ids
         return pa.time64("us") if is_time else field.type
 
-    with parquet.ParquetFile(source) as file:
+    with pq.ParquetFile(source) as file:
         metadata = {name: value for name, value in (file.schema_arrow.metadata or {}).items() if name != _SCHEMA}
         schema = file.schema_arrow.with_metadata(metadata)
         for index, field in enumerate(schema):
             schema = schema.set(index, convert_leaves(field, convert))
         codec = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
         options: dict[str, Any] = {"compression": codec, "store_schema": False, "write_time_adjusted_to_utc": False}
-        with parquet.ParquetWriter(target, schema, **options) as writer:
+        with pq.ParquetWriter(target, schema, **options) as writer:
             for number in range(file.metadata.num_row_groups):
                 writer.write_table(file.read_row_group(number).cast(schema))

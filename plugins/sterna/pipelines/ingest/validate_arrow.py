@@ -13,6 +13,7 @@ from typing import Any
 
 from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop, DropOverLimit, printable
+from sterna.libraries import pa, pc
 from sterna.pipelines.ingest.columns import arrow_columns
 
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
@@ -27,8 +28,6 @@ def check_arrow(path: Path, limits: TenantLimits) -> int:
         BadDrop: it is cut, broken, compressed, has a type that no table has, or isn't all that there is.
         DropOverLimit: it has too many rows, is nested too deeply, or would become too much.
     """
-    import pyarrow as pa
-
     try:
         with pa.memory_map(str(path)) as source:
             if source.size() == 0:
@@ -78,21 +77,16 @@ def _count_rows(source: Any, limits: TenantLimits) -> int:
 
 def _unpacked_bytes(column: Any) -> int:
     """Return about how many bytes a column becomes: what is written once in a dictionary counts for each row."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     if not pa.types.is_dictionary(column.type):
         return int(column.nbytes)
     dictionary = column.dictionary
     if any(getattr(pa.types, f"is_{kind}")(dictionary.type) for kind in _TEXT_TYPES):
-        lengths = compute.binary_length(dictionary).cast(pa.int64())
-        return int(compute.sum(lengths.take(column.indices)).as_py() or 0)
+        lengths = pc.binary_length(dictionary).cast(pa.int64())
+        return int(pc.sum(lengths.take(column.indices)).as_py() or 0)
     return len(column) * 16
 
 
 def _check_type(name: str, type: Any, max_depth: int, *, is_top_level: bool = True) -> None:
-    import pyarrow as pa
-
     if max_depth <= 0:
         raise DropOverLimit(f"column {name!r} is nested too deeply (limits.depth)")
     if is_top_level and (pa.types.is_null(type) or pa.types.is_dictionary(type)):

@@ -16,6 +16,7 @@ from typing import Any
 from sterna.concurrency.fork_server import ForkServer
 from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop, DropOverLimit, EngineError, printable
+from sterna.libraries import pa, pq
 from sterna.pipelines.ingest.columns import arrow_columns
 
 _MAGIC = b"PAR1"
@@ -120,11 +121,8 @@ def _footer_length(path: Path, size: int) -> int:
 
 
 def _read_metadata(path: Path, limits: TenantLimits) -> tuple[Any, Any]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
-        with parquet.ParquetFile(
+        with pq.ParquetFile(
             path, thrift_string_size_limit=limits.footer, thrift_container_size_limit=limits.footer
         ) as file:
             return file.metadata, file.schema_arrow  # raises for types that can't be read

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from sterna.config.limits import DEFAULT_LIMITS, Limits
+from sterna.config.near_places import METADATA_PATH
 from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document, replacement_edits
 
 _VERSION = re.compile(r"(?:.*/)?v?([0-9]{1,9})[-.]")
-_METADATA_FOLDER = "write.metadata.path"
 
 
 def with_properties(
@@ -51,7 +51,7 @@ def new_metadata_uri(data: bytes, uri: str, uuid: UUID, limits: Limits = DEFAULT
     document = read_document(data, uri, limits)
     members = document.members(document.root().without_value())
     properties = document.string_map(members.get("properties"))
-    folder = properties.get(_METADATA_FOLDER) or f"{document.string(members, 'location').rstrip('/')}/metadata"
+    folder = properties.get(METADATA_PATH) or f"{document.string(members, 'location').rstrip('/')}/metadata"
     match = _VERSION.match(uri.rpartition("/")[2])
     number = int(match[1]) + 1 if match else 0
     return f"{folder.rstrip('/')}/{number:05d}-{uuid}{'.gz' if document.gzipped else ''}.metadata.json"

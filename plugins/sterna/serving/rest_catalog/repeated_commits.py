@@ -11,10 +11,9 @@ from sterna.serving.rest_catalog.address import Address, MainState
 from sterna.serving.rest_catalog.answer import stands_for
 from sterna.serving.rest_catalog.home_files import OUTAGES, naming_table
 from sterna.serving.rest_catalog.table_commit import MainTable, TableCommit, is_replay, read_table
+from sterna.serving.rest_catalog.table_draft import MAIN_BRANCH, NO_SNAPSHOT
 
 _UNREADABLE = (HomeUnavailable, TableUnusable, *OUTAGES)
-_MAIN_REF = "main"
-_NO_SNAPSHOT = -1
 
 
 def read_tables(address: Address, commits: Sequence[TableCommit], main: MainState) -> dict[Key, MainTable | None]:
@@ -68,7 +67,7 @@ def _is_absent(address: Address, commit: TableCommit, content: Content | None) -
         return False
     served = {snapshot.get("snapshot-id") for snapshot in metadata.get("snapshots") or ()}
     newest = metadata.get("current-snapshot-id")
-    base = None if newest == _NO_SNAPSHOT else newest
+    base = None if newest == NO_SNAPSHOT else newest
     return served.isdisjoint(commit.snapshot_ids) and _bases(commit) == [base]
 
 
@@ -77,5 +76,5 @@ def _bases(commit: TableCommit) -> list[Any]:
     return [
         requirement.get("snapshot-id")
         for requirement in commit.requirements
-        if requirement.get("type") == "assert-ref-snapshot-id" and requirement.get("ref") == _MAIN_REF
+        if requirement.get("type") == "assert-ref-snapshot-id" and requirement.get("ref") == MAIN_BRANCH
     ]

@@ -224,9 +224,7 @@ def _apply(tracker: DelayTracker, newest: DelayHour, commits: Iterable[ReplicaCo
     hours = [newest]
     for hour, group in groupby(commits, key=lambda commit: max(newest.hour, hour_of(commit.at))):
         delays = [delay for commit in group for delay in tracker.apply(commit)]
-        if hour <= hours[-1].hour:
-            hours[-1] = next_hour(hours[-1], hour, delays, tracker.state)
-        else:
-            hours.append(next_hour(hours[-1], hour, delays, tracker.state))
-            hours[-2] = without_open(hours[-2], hour)
+        *earlier, last = hours
+        over = [without_open(last, hour)] if hour > last.hour else []
+        hours = [*earlier, *over, next_hour(last, hour, delays, tracker.state)]
     return hours

@@ -206,6 +206,11 @@ class Commit:
         """The contents that it put; empty where its operations were not requested."""
         return tuple(operation for operation in self.operations or () if isinstance(operation, Put))
 
+    @property
+    def deleted_keys(self) -> frozenset[Key]:
+        """The keys that it deleted, old names among them; empty where its operations were not requested."""
+        return frozenset(operation.key for operation in self.operations or () if isinstance(operation, Delete))
+
 
 @dataclass(frozen=True)
 class DiffEntry:

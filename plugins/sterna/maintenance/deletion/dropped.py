@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sterna.catalog.model import NAMESPACE, Commit, Delete, Key, key_name
+from sterna.catalog.model import NAMESPACE, Commit, Key, key_name
 from sterna.config.registry.model import Registry
 from sterna.replication.replica.reachability import TableVersion
 from sterna.replication.replica.region import RegionContext
@@ -37,7 +37,7 @@ def read_dropped_versions(context: RegionContext, head: str, now: datetime) -> s
 def _dropped_keys(registry: Registry, region: str, commit: Commit, now: datetime) -> list[Key]:
     """Return the keys that a commit dropped, and whose policy keeps their files until now."""
     keys = []
-    for key in (operation.key for operation in commit.operations or () if isinstance(operation, Delete)):
+    for key in commit.deleted_keys:
         seconds = registry.policy(key_name(key)).keep_dropped_seconds or 0
         is_kept = commit.commit_time >= now - timedelta(seconds=seconds) if seconds else False
         if is_kept and not registry.exclusion_reason(key_name(key), region):

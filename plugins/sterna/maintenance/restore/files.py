@@ -20,6 +20,7 @@ from sterna.errors import (
     redact_uri,
 )
 from sterna.maintenance.restore.model import Selected
+from sterna.replication.replica.desired_state import desired_content
 from sterna.replication.replica.head import RUN_ID, SOURCE_HASH, load_held_list, parse_head
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.point_in_time import PastMain
@@ -141,6 +142,20 @@ def find_replica_versions(
     for key in unseen:
         replica_versions.absent.setdefault(key, f"{region.replica_branch} never had that version")
     return replica_versions
+
+
+def localized_uris(context: RegionContext, name: str, content: Content) -> dict[str, str]:
+    """Return where each region has its metadata.json of a version of `main`, by the region's name; no store is read.
+
+    Args:
+        name: key name of the table or view.
+        content: what `main` has, or had, of it.
+    """
+    uris = {}
+    for region in context.registry.regions:
+        with suppress(SternaError):  # it has none
+            uris[region.name] = desired_content(context.of_region(region), name, content, None).metadata_location or ""
+    return uris
 
 
 def _search_branch(replica_versions: ReplicaVersions, past: PastMain, unseen: dict[Key, Selected]) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Key, key_name, parse_key
+from sterna.catalog.model import NAMESPACE, Commit, Content, Key, key_name, parse_key
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import SternaError, TableError
+from sterna.errors import SternaError
+from sterna.maintenance.restore.files import localized_uris
 from sterna.maintenance.restore.model import HOME
-from sterna.replication.replica.desired_state import desired_content
 from sterna.replication.replica.region import RegionContext
 
 
@@ -77,10 +77,10 @@ def _left_versions(
     """
     put = {operation.key for operation in commit.puts}
     put_ids = {operation.content.id for operation in commit.puts}
-    dropped = {it.key for it in commit.operations or () if isinstance(it, Delete)} - put
+    dropped = commit.deleted_keys - put
     keys = dropped | put if names else dropped
     if names:
-        keys = {key for key in keys if any(key[: len(name)] == name for name in names)}
+        keys = frozenset(key for key in keys if any(key[: len(name)] == name for name in names))
     contents: Mapping[Key, Content] = (
         context.primary.contents(SOURCE_BRANCH, commit.parent, sorted(keys)) if keys else {}
     )
@@ -92,14 +92,9 @@ def _left_versions(
 
 def _places(context: RegionContext, name: str, content: Content) -> tuple[str, ...]:
     """Return where a version's metadata.json is; a store that can't be read has none."""
-    uris = {HOME: content.metadata_location or ""}
-    for region in context.registry.regions:
-        try:
-            if not context.registry.exclusion_reason(name, region.name):
-                desired = desired_content(context.of_region(region), name, content, None)
-                uris[region.name] = desired.metadata_location or ""
-        except TableError:
-            continue
+    localized = localized_uris(context, name, content)
+    resident = {region: uri for region, uri in localized.items() if not context.registry.exclusion_reason(name, region)}
+    uris = {HOME: content.metadata_location or "", **resident}
     return tuple(place for place, uri in uris.items() if uri and _is_there(context, uri))
 
 

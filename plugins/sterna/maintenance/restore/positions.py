@@ -15,9 +15,9 @@ from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import SternaError
 from sterna.iceberg.metadata.new_version import new_metadata_uri, with_properties
 from sterna.iceberg.metadata.table import read_table_metadata
+from sterna.maintenance.restore.files import localized_uris
 from sterna.maintenance.restore.model import Selected
 from sterna.pipelines.publish.model import applied_positions, restored_channels, restored_properties
-from sterna.replication.replica.desired_state import desired_content
 from sterna.replication.replica.point_in_time import PastMain
 from sterna.replication.replica.region import RegionContext
 
@@ -86,23 +86,12 @@ def write_rewound(context: RegionContext, content: Content, channels: tuple[str,
 
 def _newest_properties(context: RegionContext, name: str, newest: Content) -> Mapping[str, str] | None:
     """Return the properties of a version, at home or in any region; None where none of these has it."""
-    for uri in (newest.metadata_location or "", *_localized_uris(context, name, newest)):
+    for uri in (newest.metadata_location or "", *localized_uris(context, name, newest).values()):
         try:
             return _read_properties(context, uri)
         except SternaError:
             continue
     return None
-
-
-def _localized_uris(context: RegionContext, name: str, content: Content) -> list[str]:
-    uris = []
-    for region in context.registry.regions:
-        try:
-            desired = desired_content(context.of_region(region), name, content, None)
-        except SternaError:
-            continue
-        uris.append(desired.metadata_location or "")
-    return uris
 
 
 def _read_properties(context: RegionContext, uri: str) -> Mapping[str, str]:

@@ -126,12 +126,11 @@ def _find_files(
         if pins is not None:
             pins.hold(versions.context, {version.commit for version in versions.versions.values()})
         for selected in missing:
-            fault = _look_in_replica(versions, selected, places)
-            if fault:
-                faults[selected.target][region.name] = fault
-            else:
-                not_at_home = faults[selected.target].get(HOME, "")
-                places[selected.target] = replace(places[selected.target], not_at_home=not_at_home)
+            version, reasons = versions.versions.get(selected.source), faults[selected.target]
+            if fault := _fault_in_replica(versions, selected, version):
+                reasons[region.name] = fault
+            elif version is not None:
+                places[selected.target] = _Place(version.content, region.name, reasons.get(HOME, ""))
                 progress(f"{key_name(selected.target)}: all files are in {region.name}")
     if gone := [selected for selected in tables if selected.target not in places]:
         raise _files_gone(gone, faults)
@@ -171,15 +170,11 @@ def _look_at_home(context: RegionContext, selected: Selected) -> str:
         ) from error
 
 
-def _look_in_replica(versions: ReplicaVersions, selected: Selected, places: dict[Key, _Place]) -> str:
-    """Take a table's place where a region has all its files; else return why not."""
-    version: ReplicaVersion | None = versions.versions.get(selected.source)
+def _fault_in_replica(versions: ReplicaVersions, selected: Selected, version: ReplicaVersion | None) -> str:
+    """Return why a region hasn't all files of a table; "" where it has."""
     if version is None:
         return versions.absent[selected.source]
-    fault = replica_fault(versions.context, key_name(selected.source), version.content)
-    if not fault:
-        places[selected.target] = _Place(version.content, versions.context.region.name)
-    return fault
+    return replica_fault(versions.context, key_name(selected.source), version.content)
 
 
 def _with_rewinds(

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from sterna.catalog.model import Commit, Delete, Key, Put
+from sterna.catalog.model import Commit, Key
 from sterna.catalog.reader import CatalogReader
 from sterna.config.durations import MAX_PAST_SECONDS, duration_seconds
 from sterna.config.registry.model import SOURCE_BRANCH
@@ -104,12 +104,10 @@ def _is_at(commit: Commit, moment: str | datetime) -> bool:
 
 
 def _add_changes(commit: Commit, changes: dict[Key, int], drops: dict[Key, Commit]) -> None:
-    operations = commit.operations or ()
-    put = {operation.key for operation in operations if isinstance(operation, Put)}
-    deleted = {operation.key for operation in operations if isinstance(operation, Delete)}
-    for key in put | deleted:
+    put = {operation.key for operation in commit.puts}
+    for key in put | commit.deleted_keys:
         changes[key] = changes.get(key, 0) + 1
-    for key in deleted - put:
+    for key in commit.deleted_keys - put:
         drops.setdefault(key, replace(commit, operations=None))
 
 

@@ -13,6 +13,7 @@ from sterna.operations.alarms import AlarmLimits, evidence_age, find_alarms, wit
 from sterna.operations.objectives import BURN_RULES
 from sterna.operations.status.delay_model import RegionDelays
 from sterna.operations.status.model import RegionStatus
+from sterna.replication.replica.held import Held
 from sterna.replication.replica.lag import Lags, held_lag
 
 _WINDOW_NAMES: Final = {
@@ -82,28 +83,46 @@ def region_measures(status: RegionStatus, limits: AlarmLimits) -> list[Measure]:
     ]
 
 
-def _lags(status: RegionStatus, allowed: Sequence[str]) -> Iterator[Measure]:
-    held = [table.held for table in status.held]
+def lag_measures(
+    watermark: float | None,
+    held: Sequence[Held],
+    allowed: Sequence[str],
+    transit_bytes: Sequence[int],
+    transit_lag: float | None,
+) -> Iterator[Measure]:
+    """Yield how many tables stay behind, and the lags in seconds; an unknown lag has no number.
+
+    Args:
+        watermark: the region's lag without the tables that stay behind; None: unknown.
+        held: the tables that are held.
+        allowed: patterns of those that an operator accepts to be held: they are counted, and make no lag.
+        transit_bytes: of each table in transit, the bytes that are left to be copied.
+        transit_lag: of the table in transit for longest; None: unknown.
+    """
     counted = without_allowed(held, allowed)
-    held_seconds, transit = held_lag(counted), status.transit_lag_seconds
-    if status.unread_held:  # which of them are accepted is unknown
-        held_seconds = status.held_lag_seconds
+    yield Measure("held_tables", len(held))
+    yield Measure("held_ignored_tables", len(held) - len(counted))
+    yield Measure("transit_tables", len(transit_bytes))
+    yield Measure("transit_bytes", sum(transit_bytes))
+    yield from _lag_seconds(watermark, held_lag(counted), transit_lag)
+    if transit_lag is not None:
+        yield Measure("transit_lag_seconds", transit_lag)
+
+
+def _lags(status: RegionStatus, allowed: Sequence[str]) -> Iterator[Measure]:
+    watermark, transit_lag = status.watermark_lag_seconds, status.transit_lag_seconds
+    if status.unread_held:  # which of them are accepted or in transit is unknown
         yield Measure("held_tables", status.unread_held.count)
+        yield from _lag_seconds(watermark, status.held_lag_seconds, transit_lag)
     else:
-        yield Measure("held_tables", len(held))
-        yield Measure("held_ignored_tables", len(held) - len(counted))
-        yield Measure("transit_tables", len(status.transit))
-        yield Measure("transit_bytes", sum(table.bytes_left for table in status.transit))
-    watermark = status.watermark_lag_seconds
-    oldest = None if watermark is None else Lags(watermark, held_seconds, transit).oldest
-    for name, lag in {
-        "lag_seconds": oldest,
-        "watermark_lag_seconds": watermark,
-        "held_lag_seconds": held_seconds,
-        "transit_lag_seconds": None if status.unread_held else transit,
-    }.items():
-        if lag is not None:
-            yield Measure(name, lag)
+        held, transit_bytes = [table.held for table in status.held], [table.bytes_left for table in status.transit]
+        yield from lag_measures(watermark, held, allowed, transit_bytes, transit_lag)
+
+
+def _lag_seconds(watermark: float | None, held: float | None, transit: float | None) -> Iterator[Measure]:
+    oldest = None if watermark is None else Lags(watermark, held, transit).oldest
+    lags = {"lag_seconds": oldest, "watermark_lag_seconds": watermark, "held_lag_seconds": held}
+    yield from (Measure(name, lag) for name, lag in lags.items() if lag is not None)
 
 
 def _delays(delays: RegionDelays) -> Iterator[Measure]:

@@ -11,7 +11,7 @@ from sterna.catalog.model import Content, Key
 from sterna.config.limits import Limits
 from sterna.errors import CommitOutcomeUnknown, StaleBase
 from sterna.iceberg.files import LocalizedFile
-from sterna.serving.rest_catalog import commit, table_commit, take_back
+from sterna.serving.rest_catalog import commit, repeated_commits, table_commit, take_back
 from sterna.serving.rest_catalog.carried_entries import CarriedEntries
 from sterna.serving.rest_catalog.client_files import ClientFiles
 from sterna.serving.rest_catalog.recent_changes import RecentChanges
@@ -60,7 +60,7 @@ def a_base_is_stale() -> AbstractContextManager[Any]:
 def a_replay_is_committed_twice() -> Iterator[None]:
     """Nobody looks whether a request was carried out before."""
     with (
-        planted(commit.is_replay, commit, lambda table, commit: False),
+        planted(repeated_commits.is_replay, repeated_commits, lambda table, commit: False),
         planted(IdempotencyKeys.has, IdempotencyKeys, lambda *_: False),
     ):
         yield
@@ -93,4 +93,4 @@ def no_answer_is_told_as_no() -> AbstractContextManager[Any]:
 
 def own_commits_are_forgotten() -> AbstractContextManager[Any]:
     """A process shows what the replica branch has, whatever it has acknowledged."""
-    return planted(RecentChanges.record, RecentChanges, lambda recent, changes, since: None)
+    return planted(RecentChanges.record, RecentChanges, lambda *_, **__: None)

@@ -55,7 +55,7 @@ HAPPENS = (
     *("starts it again", "gives its run up", "superseded", f": {WAITS}", SourceGone.__name__),
     *("purged: s3://us-", "purged: s3://eu-", "lost: ", "restored: ", ": rename: ", ": drop: ", "drop namespace"),
     *("copied: True", "is dark", "comes back"),
-    *(f": {IN_TRANSIT}", "L: finish_bulk", "M: finish_bulk", f"L: fails: {Busy.__name__}"),
+    *(f": {IN_TRANSIT}", "L: finish_bulk", "M: finish_bulk", f"M: fails: {Busy.__name__}"),
     *(f"D deliver {kind}" for kind in (UPDATED, DROPPED, HELD)),
     *("D: the cursor is too old", "Q asks for", "Q: it is gone by now"),
     *("W sweep s3://eu-lake/", "W: is blocked", "expired: ", "committed: ", "abandoned: "),

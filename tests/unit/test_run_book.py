@@ -11,6 +11,9 @@ from pathlib import Path
 
 from sterna import errors
 from sterna.operations.alarms import ALARM_CHECKS
+from sterna.operations.run_book import card_link
+from sterna.replication.replica.held import WAITS
+from tests.support.prose import Document
 
 ROOT = Path(__file__).parents[2]
 BOOK = (ROOT / "docs" / "operations.md").read_text()
@@ -51,6 +54,15 @@ def test_every_error_stands_under_what_people_see() -> None:
     assert len(names) > 20
     headings = "\n".join(line for line in SEEN.splitlines() if line.startswith("### "))
     assert [name for name in names if not re.search(rf"`{name}\b", headings)] == []
+
+
+def test_links_to_cards_lead_to_the_first_heading_of_the_error() -> None:
+    headings = [line.removeprefix("### ") for line in SEEN.splitlines() if line.startswith("### ")]
+    for name in (*raised(errors.SternaError), WAITS):
+        page, _, anchor = card_link(name).partition("#")
+        heading = next(heading for heading in headings if re.search(rf"`{name}\b", heading))
+        assert (page, {anchor}) == ("docs/operations.md", Document(ROOT, f"### {heading}").anchors()), name
+    assert card_link("InTransit") == card_link("OfALaterVersion") == ""
 
 
 def test_every_alarm_has_an_entry() -> None:

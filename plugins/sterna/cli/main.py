@@ -28,6 +28,7 @@ from sterna.cli.status import status_app
 from sterna.cli.sync import sync_app
 from sterna.cli.transforms import transform_app
 from sterna.cli.verify import verify_app
+from sterna.cli.why import why_app
 from sterna.config import renamed
 from sterna.config.secrets import Secrets
 from sterna.errors import ExitCode, SternaError, UsageError
@@ -47,7 +48,7 @@ app = typer.Typer(
 )
 # Without a name: their commands are top-level.
 for command_group in (
-    *(sync_app, status_app, verify_app, restore_app, gc_app),
+    *(sync_app, status_app, why_app, verify_app, restore_app, gc_app),
     *(query_app, changes_app, serve_app, capacity_app, demo_app),
 ):
     app.add_typer(command_group)

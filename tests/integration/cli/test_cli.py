@@ -56,6 +56,10 @@ def test_plan_sync_status_verify(world: World, ns: str):
     assert status["watermark"] == status["source_hash"]
     assert status["lag_seconds"] == 0.0
     assert status["last_run"] == report["run_id"]
+    runner = CliRunner()
+    registry = ["--region", "eu", "--registry", str(world.stage.registry)]
+    assert "cli.t in eu: fresh" in runner.invoke(app, ["why", "cli.t", *registry]).stdout
+    assert "cli.no in eu: never on main" in runner.invoke(app, ["why", "cli.no", *registry]).stdout
     verified = sterna(world, "verify", "--region", "eu", "--table", "cli.t")
     assert verified.returncode == 0
     assert "0 faults" in verified.stdout

@@ -15,6 +15,7 @@ from sterna.errors import list_some
 from sterna.maintenance.deletion.model import NotDeleted
 from sterna.operations.registry_check import Probe, RegistryCheck
 from sterna.operations.status.model import ExcludedTable, HeldStatus, ShortRetention
+from sterna.operations.status.table_model import TableState, TableStatus
 from sterna.pipelines.ingest.recovered_batches import RecoveredBatches
 from sterna.replication.failover.catalog_seed import Seeded
 from sterna.replication.failover.model import CatalogSite, Slot
@@ -32,6 +33,7 @@ from sterna.text.plan import plan_text
 from sterna.text.registry import check_text
 from sterna.text.status import held_line, short_retention_line, status_text
 from sterna.text.sync import report_text
+from sterna.text.table_status import table_status_text
 from sterna.text.verify import repaired_text, verified_text
 from tests.unit.text.test_plan import EXPLAINED
 from tests.unit.text.test_results import COLLECTED
@@ -67,6 +69,9 @@ TEXTS: dict[str, Callable[[], str]] = {
         )
     ),
     "a held key": lambda: held_line(NOW),
+    "a table's state": lambda: table_status_text(
+        TableStatus("eu", ODD, TableState.HELD, ODD, ODD, ODD, ODD, 1.0, (ODD,), NOW, 1, ODD, ODD, ODD, ODD, ODD)
+    ),
     "a short retention": lambda: short_retention_line(ShortRetention(ODD, 1.0, 1.0)),
     "sync": lambda: report_text(
         Report("r", "eu", "ab" * 32, "published", "cd", "ab" * 32, (ODD,), (HELD,), seconds=1), "main_replica_eu"

@@ -1,0 +1,247 @@
+"""Why one table is in a region as it is: by the region's status, and what `main` has and had of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+
+from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import BranchChanged, Diverged, Remedy, SternaError, remedy_of
+from sterna.operations.run_book import card_link
+from sterna.operations.status.gather import with_retries
+from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus
+from sterna.operations.status.read import read_status, with_transit
+from sterna.operations.status.table_model import TableState, TableStatus
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.lag import watermark_lag
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.retry import INITIAL_DELAY_SECONDS, MAX_DELAY_SECONDS
+
+MAX_WALKED_COMMITS = 20_000
+_NEXT_SYNC = "the next sync"
+_EVERY_SYNC = "each sync: with the next commit on main, or by the schedule"
+_EVERY_SYNC_AND_PAUSES = (
+    f"each sync; without a commit on main after {INITIAL_DELAY_SECONDS:.0f} s, then after pauses of up to "
+    f"{MAX_DELAY_SECONDS:.0f} s"
+)
+
+
+@dataclass(frozen=True)
+class _LastChange:
+    """The newest commit of `main` that changed a key.
+
+    Args:
+        commit: the commit, None where it was not reached.
+        walked: how many commits were read.
+        oldest: the oldest of them, None where there are none.
+    """
+
+    commit: Commit | None
+    walked: int
+    oldest: Commit | None
+
+
+def explain_table(context: RegionContext, name: str) -> TableStatus:
+    """Return why a table, view or namespace is in a region as it is.
+
+    A primary that does not answer is contacted only once: all is then from the region's own copy of the catalog.
+
+    Args:
+        context: the region.
+        name: key name, as the catalog shows it.
+
+    Raises:
+        CatalogError: the region's own catalog does not answer.
+        UsageError: the name is no key.
+    """
+    key = parse_key(name)
+    status = read_status(context)
+    if status.cut_off:
+        context = context.without_primary()
+    note = status.cut_off.line if status.cut_off else ""
+    table = TableStatus(context.region.name, key_name(key), TableState.UNKNOWN, note=note)
+    content = _main_content(context, status.source_hash, key)
+    rule = content and context.registry.exclusion_reason(table.key, table.region, namespace=content.kind == NAMESPACE)
+    if rule:
+        remedy = "to have it here, change that rule in the registry: the next sync takes it up"
+        return replace(table, state=TableState.EXCLUDED, reason=rule, remedy=remedy)
+    if error := _branch_error(context, status):
+        remedy = error.hint or "see the run book's card: no table moves until then"
+        return _with_error(replace(table, state=TableState.STOPPED, reason=status.problem, remedy=remedy), error)
+    if key_status := _staying_behind(context, table, status):
+        return key_status
+    if status.unread_held:
+        remedy = "make the region's store reachable, and repeat this"
+        return replace(table, reason=status.unread_held.line, remedy=remedy)
+    return _moving(context, table, key, content, status) if content else _not_on_main(context, table, key, status)
+
+
+def _branch_error(context: RegionContext, status: RegionStatus) -> SternaError | None:
+    """Return why the replica branch can't be used, as an error; the status has its text alone."""
+    if not status.problem:
+        return None
+    try:
+        watermark_lag(context, read_head(context.catalog, context.region.replica_branch), datetime.now(UTC))
+    except (BranchChanged, Diverged) as error:
+        return error
+    return None
+
+
+def _with_error(table: TableStatus, error: SternaError) -> TableStatus:
+    kind = type(error).__name__
+    return replace(table, kind=kind, card=card_link(kind))
+
+
+def _staying_behind(context: RegionContext, table: TableStatus, status: RegionStatus) -> TableStatus | None:
+    """Return the state of a key that the replica's head lists as held or in transit, else None."""
+    staying: tuple[HeldStatus | InTransitStatus, ...] = (*status.held, *status.transit)
+    entries = {entry.held.key: entry for entry in staying}
+    entry = entries.get(table.key)
+    if entry is None:
+        return None
+    held = entry.held
+    leader = leading_key(held, {key: other.held for key, other in entries.items()})
+    described = replace(
+        table,
+        state=TableState(held.state),
+        kind=held.kind,
+        reason=held.reason,
+        file=held.file,
+        since=held.since,
+        lag_seconds=entry.lag_seconds,
+        group=moving_together(held, (other.held for other in entries.values())),
+    )
+    if isinstance(entry, InTransitStatus):
+        return _in_transit(context, described, entry, status)
+    leading = entries.get(leader.key)
+    counted = {entry.held.key: entry} | ({leader.key: leading} if isinstance(leading, HeldStatus) else {})
+    tried = {
+        counted_entry.held.key: counted_entry
+        for counted_entry in with_retries(context, replace(status, held=tuple(counted.values()))).held
+    }
+    own, blocker = tried[held.key], tried.get(leader.key) if leader.key != held.key else None
+    return replace(
+        described,
+        tries=own.tries,
+        last_try=own.last_try,
+        blocker=blocker,
+        remedy=own.do,
+        next_try=_EVERY_SYNC if remedy_of(leader.kind) is Remedy.HOLD else _EVERY_SYNC_AND_PAUSES,
+        card=card_link(leader.kind),
+    )
+
+
+def _in_transit(
+    context: RegionContext, table: TableStatus, entry: InTransitStatus, status: RegionStatus
+) -> TableStatus:
+    if entry.held.to_ship:
+        return replace(table, next_try=f"a sync at or after {entry.held.until}, or the compaction on main")
+    (progress,) = with_transit(context, replace(status, transit=(entry,))).transit
+    reason = (
+        f"{progress.bytes_left} bytes are left to be copied: {entry.held.reason}" if entry.held.bytes else table.reason
+    )
+    if progress.under_way is False and progress.bytes_left:
+        remedy = f"no bulk run is copying it: start the large lane, sterna sync --lane large --region {table.region}"
+        return replace(table, reason=reason, remedy=remedy, next_try="the next sync after a bulk run has copied it")
+    return replace(table, reason=reason, next_try="the next sync after the bulk run has copied it")
+
+
+def leading_key(held: Held, entries: Mapping[str, Held]) -> Held:
+    """Return the held key that has the fault for which a key waits; itself where the fault is its own.
+
+    Args:
+        held: the key.
+        entries: all held keys, by key name.
+    """
+    seen = {held.key}
+    while held.waits_for in entries and held.waits_for not in seen:
+        held = entries[held.waits_for]
+        seen.add(held.key)
+    return held
+
+
+def moving_together(held: Held, entries: Iterable[Held]) -> tuple[str, ...]:
+    """Return the held keys that move together with one, itself included, by name; empty when it moves alone."""
+    group = held.group or held.key
+    names = {entry.key for entry in entries if (entry.group or entry.key) == group}
+    return tuple(sorted(names)) if len(names) > 1 else ()
+
+
+def _main_content(context: RegionContext, hash: str, key: Key) -> Content | None:
+    if not hash or hash == context.primary.no_ancestor():
+        return None
+    return context.primary.contents(SOURCE_BRANCH, hash, [key]).get(key)
+
+
+def _moving(
+    context: RegionContext, table: TableStatus, key: Key, content: Content, status: RegionStatus
+) -> TableStatus:
+    """Return the state of a key of `main` that nothing holds."""
+    if not status.watermark:
+        reason = "the region is being seeded: tables appear in groups"
+        return replace(table, state=TableState.BEHIND, reason=reason, next_try=_NEXT_SYNC)
+    if status.watermark == status.source_hash or _main_content(context, status.watermark, key) == content:
+        return replace(table, state=TableState.FRESH, lag_seconds=0.0)
+    since = _first_change_after(context, key, status)
+    return replace(
+        table,
+        state=TableState.BEHIND,
+        reason=f"main has a newer version than the region, which is at main@{status.watermark[:12]}",
+        since=since,
+        lag_seconds=(datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() if since else None,
+        remedy="nothing, unless no sync runs: see the region's DAG, or sterna sync",
+        next_try=_NEXT_SYNC,
+    )
+
+
+def _first_change_after(context: RegionContext, key: Key, status: RegionStatus) -> str:
+    """Return when `main` first changed a key after the watermark; "" where that is too many commits back."""
+    ref, first, walked = f"{SOURCE_BRANCH}@{status.source_hash}", "", 0
+    for commit in islice(context.primary.history(ref, operations=True, until=status.watermark), MAX_WALKED_COMMITS):
+        walked += 1
+        if any(put.key == key for put in commit.puts):
+            first = commit.commit_time.isoformat()
+    return first if walked < MAX_WALKED_COMMITS else ""
+
+
+def _not_on_main(context: RegionContext, table: TableStatus, key: Key, status: RegionStatus) -> TableStatus:
+    """Return the state of a key that `main` doesn't have: dropped, or never there."""
+    change = _last_change(context, key, status.source_hash)
+    if change.commit is None:
+        hint = "check its name: a dot within a name is written with a backslash before it"
+        if change.walked < MAX_WALKED_COMMITS:
+            reason = f"none of the {change.walked} commits of main has it"
+            return replace(table, state=TableState.NEVER_ON_MAIN, reason=reason, remedy=hint)
+        back_to = change.oldest.commit_time.isoformat() if change.oldest else ""
+        reason = f"main doesn't have it, nor did the newest {change.walked} commits, back to {back_to}"
+        return replace(table, state=TableState.NOT_ON_MAIN, reason=reason, remedy=hint)
+    is_shown = bool(
+        status.replica_hash and context.catalog.contents(context.region.replica_branch, status.replica_hash, [key])
+    )
+    parent = change.commit.parent
+    return replace(
+        table,
+        state=TableState.DROPPED,
+        reason=f"commit {change.commit.hash} of main dropped or renamed it"
+        + ("; the region still shows it" if is_shown else ""),
+        since=change.commit.commit_time.isoformat(),
+        remedy=f"to have it again: sterna restore {table.key} --region {table.region} --as-of {parent}",
+        next_try=f"{_NEXT_SYNC} removes it here" if is_shown else "",
+    )
+
+
+def _last_change(context: RegionContext, key: Key, hash: str) -> _LastChange:
+    if not hash or hash == context.primary.no_ancestor():
+        return _LastChange(None, 0, None)
+    walked = 0
+    oldest: Commit | None = None
+    history = context.primary.history(f"{SOURCE_BRANCH}@{hash}", operations=True)
+    for commit in islice(history, MAX_WALKED_COMMITS):
+        walked, oldest = walked + 1, commit
+        if any(isinstance(change, Delete | Put) and change.key == key for change in commit.operations or ()):
+            return _LastChange(commit, walked, oldest)
+    return _LastChange(None, walked, oldest)

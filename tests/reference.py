@@ -1,8 +1,8 @@
 """Writes the reference that follows from the code: `python -m tests.reference`, after a change of what it lists.
 
-`docs/errors.md`, `docs/commands.md` and `docs/http.md` are made as a whole. Of other pages it is what stands between
-`<!-- made from the code: … -->` and `<!-- end -->`: the tables of settings, from the models' fields and docstrings
-(`tests/support/settings.py`).
+`docs/errors.md`, `docs/commands.md`, `docs/http.md` and the JSON Schemas in `docs/schemas` are made as a whole. Of
+other pages it is what stands between `<!-- made from the code: … -->` and `<!-- end -->`: the tables of settings, from
+the models' fields and docstrings (`tests/support/settings.py`).
 
 `tests/unit/test_reference.py` holds them.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from textwrap import indent
 
 from sterna.errors import ExitCode, SternaError
+from sterna.text.schemas import registry_schema_text, services_schema_text
 from tests.support.commands import commands_page
 from tests.support.http_routes import http_page
 from tests.support.metrics import gateway_metrics_table
@@ -24,6 +25,11 @@ ROOT = Path(__file__).parents[1]
 ERRORS_PAGE = ROOT / "docs" / "errors.md"
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 HTTP_PAGE = ROOT / "docs" / "http.md"
+SCHEMAS = {
+    ROOT / "docs" / "schemas" / "registry.schema.json": registry_schema_text,
+    ROOT / "docs" / "schemas" / "services.schema.json": services_schema_text,
+}
+"""Makes each file of a JSON Schema."""
 PAGES = tuple(ROOT / "docs" / name for name in ("registry.md", "services.md", "rest-catalog.md", "metrics.md"))
 _BLOCK = re.compile(r"((?P<indent> *)<!-- made from the code: ([^\n]+) -->)\n.*?( *<!-- end -->)", re.DOTALL)
 _CLAUSE_END = re.compile(r"[;:] |\.?(?:\n|$)")
@@ -104,6 +110,8 @@ def main() -> None:
     ERRORS_PAGE.write_text(errors_page())
     COMMANDS_PAGE.write_text(commands_page())
     HTTP_PAGE.write_text(http_page())
+    for path, schema_text in SCHEMAS.items():
+        path.write_text(schema_text())
     for path in PAGES:
         path.write_text(updated(path.read_text()))
 

@@ -19,6 +19,7 @@ from sterna.config.limits import MIB, Limits
 from sterna.config.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
 from sterna.config.registry.policy import Policy, Residency, ViewCatalogs
 from sterna.config.registry.remote_types import STORE_TYPES
+from sterna.config.schema import field_texts
 from sterna.config.sections.catalog import CatalogRegion, VendedKeys
 from sterna.config.sections.sinks import Seconds, Sink, Target
 from sterna.config.sections.types import Duration
@@ -38,7 +39,6 @@ TARGET_KINDS: Mapping[str, type[StrictModel]] = {
 }
 """The kinds of targets of sinks, and their models."""
 _DURATION_PARSERS = tuple(get_args(kind)[1].func for kind in (Seconds, Duration))
-_ARGUMENT = re.compile(r"^ {4}(\w+): (.+(?:\n {8,}.+)*)", re.MULTILINE)
 _CLAUSE_END = re.compile(r"; |\.(?: |$)")
 _DEFAULT = re.compile(r"(?:; |\. )(?:default: |(none: ))(.+?)(?=;|\.(?: |$)|$)")
 
@@ -54,7 +54,7 @@ def settings_table(model: type[StrictModel]) -> str:
     Raises:
         KeyError: a field isn't among the `Args` of the model's docstring.
     """
-    texts = _argument_texts(model)
+    texts = field_texts(model)
     rows = (_row(name, texts[name], field) for name, field in model.model_fields.items())
     return "\n".join(["| setting | | default |", "|---|---|---|", *rows])
 
@@ -63,13 +63,6 @@ def store_types_table() -> str:
     """Return the table of the types of stores and their schemes."""
     rows = (f"| `{store_type.name}` | {_listed(store_type.schemes, ', ')} |" for store_type in STORE_TYPES.values())
     return "\n".join(["| type | schemes |", "|---|---|", *rows])
-
-
-def _argument_texts(model: type[StrictModel]) -> dict[str, str]:
-    """Return what docstrings say of each field, those of a model's bases included."""
-    docs = (getdoc(part) or "" for part in reversed(model.__mro__) if "__doc__" in vars(part))
-    arguments = (_ARGUMENT.findall(doc.partition("Args:\n")[2]) for doc in docs)
-    return {name: " ".join(text.split()) for pairs in arguments for name, text in pairs}
 
 
 def _row(name: str, text: str, field: FieldInfo) -> str:

@@ -20,7 +20,18 @@ from sterna.config.sections.queries import NamedQuery, SharedLimits
 from sterna.config.sections.topics import SourceTopic
 from sterna.config.sections.transforms import Transform
 from sterna.errors import ExitCode, Remedy, SternaError
-from tests.reference import COMMANDS_PAGE, ERRORS_PAGE, HTTP_PAGE, PAGES, ROOT, blocks, errors_page, tree_lines, updated
+from tests.reference import (
+    COMMANDS_PAGE,
+    ERRORS_PAGE,
+    HTTP_PAGE,
+    PAGES,
+    ROOT,
+    SCHEMAS,
+    blocks,
+    errors_page,
+    tree_lines,
+    updated,
+)
 from tests.support.commands import commands_page
 from tests.support.http_routes import http_page
 from tests.support.metrics import airflow_metric_names
@@ -80,6 +91,11 @@ def test_the_page_of_commands_is_the_command_line() -> None:
 
 def test_the_page_of_addresses_is_the_routes() -> None:
     assert HTTP_PAGE.read_text() == http_page(), "run: python3 -m tests.reference"
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
+def test_the_schemas_are_the_models(path: Path) -> None:
+    assert path.read_text() == SCHEMAS[path](), "run: python3 -m tests.reference"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -30,3 +30,11 @@ def registry_check(
     with output.progress("check") as progress:
         check = check_registry(registry, region, credentials(), progress)
     output.result(check, check_text(check), first_exit_code(probe.exit_code for probe in check.probes))
+
+
+@registry_app.command("schema", epilog="Example: sterna registry schema > registry.schema.json")
+def registry_schema() -> None:
+    """Print the registry's JSON Schema, by which editors complete and check it. Contacts no server."""
+    from sterna.text.schemas import registry_schema_text
+
+    typer.echo(registry_schema_text(), nl=False)

@@ -12,12 +12,6 @@ from sterna.config.services_file import DEFAULT_SERVICES, find_services, read_se
 services_app = typer.Typer(help="Manage the services file.", no_args_is_help=True)
 
 
-# Without it typer would make the one command the whole of `sterna services`.
-@services_app.callback()
-def _group() -> None:
-    pass
-
-
 @services_app.command("check", epilog="Example: sterna services check --services sterna_services.yaml")
 def services_check(services: ServicesPath = None, as_json: AsJson = False) -> None:
     """Validate the services file and list its sections. Contacts no server. A missing file has none.
@@ -38,3 +32,11 @@ def services_check(services: ServicesPath = None, as_json: AsJson = False) -> No
     Output(as_json).result(
         {"ok": True, **fields, "configured": config.configured_sections, "empty": empty}, "\n".join(lines)
     )
+
+
+@services_app.command("schema", epilog="Example: sterna services schema > services.schema.json")
+def services_schema() -> None:
+    """Print the services file's JSON Schema, by which editors complete and check it. Contacts no server."""
+    from sterna.text.schemas import services_schema_text
+
+    typer.echo(services_schema_text(), nl=False)

@@ -9,8 +9,10 @@ DURATION_UNITS: Final = "units s, m, h, d, w"
 """The units, for messages."""
 MAX_PAST_SECONDS: Final = 100 * 365 * 86_400
 """Seconds, a century: no clock reaches much further back, and a date before the year 1 can't be computed."""
+DURATION_PATTERN: Final = r"([1-9][0-9]{0,8})([smhdw])"
+"""The form of a duration's whole text."""
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
+_DURATION = re.compile(DURATION_PATTERN)
 
 
 def duration_seconds(text: object) -> int | None:

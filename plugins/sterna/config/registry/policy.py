@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from sterna.config.durations import DURATION_UNITS, MAX_PAST_SECONDS, duration_seconds
 from sterna.config.registry.types import Uri
@@ -18,6 +18,13 @@ from sterna.config.yaml import StrictModel
 _ELEMENT = r"(?:\\.|[^.\\])"  # a letter of one name in a dotted key; `\.` is a dot inside a name
 CatalogName = Annotated[str, Field(min_length=1, max_length=255)]
 _ELEMENTS = re.compile(f"{_ELEMENT}+")
+
+
+def _allow_full(schema: dict[str, Any]) -> None:
+    """Add the text `full` to what a schema allows."""
+    settings = dict(schema)
+    schema.clear()
+    schema["anyOf"] = [{"const": "full"}, settings]
 
 
 class History(StrictModel):
@@ -29,6 +36,7 @@ class History(StrictModel):
             limit.
     """
 
+    model_config = ConfigDict(json_schema_extra=_allow_full)
     latest: Annotated[int, Field(ge=1)] | None = None
     since: str | None = None
 

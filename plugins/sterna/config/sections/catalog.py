@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, field_validator
 
 from sterna.config.registry.types import HttpUri
-from sterna.config.sections.types import Duration, Prefix, Size, empty_as
+from sterna.config.sections.types import Duration, EmptyAs, Prefix, Size
 from sterna.config.yaml import StrictModel
 
 _SECRET_NAMES = re.compile(
@@ -74,4 +74,4 @@ class Catalog(StrictModel):
     regions: dict[str, CatalogRegion] = Field(min_length=1)
 
 
-CatalogSection = Annotated[Catalog | None, empty_as(None)]
+CatalogSection = Annotated[Catalog | None, EmptyAs(None)]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from sterna.config.sections.ingest import Namespace
-from sterna.config.sections.types import Duration, Size, empty_as, validate_hosts
+from sterna.config.sections.types import Duration, EmptyAs, Size, validate_hosts
 from sterna.config.yaml import StrictModel
 
 Credential = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")]
@@ -92,4 +92,4 @@ class Cdc(StrictModel):
         return bool(self.sources)
 
 
-CdcSection = Annotated[Cdc, empty_as({})]
+CdcSection = Annotated[Cdc, EmptyAs({})]

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from sterna.config.sections.types import Duration, empty_as
+from sterna.config.sections.types import Duration, DurationText, EmptyAs
 from sterna.config.yaml import StrictModel
 
 KeyType = Literal["int", "long", "string"]
@@ -52,7 +52,10 @@ def _normalize_seconds(value: Any) -> Any:
 
 
 Name = Annotated[str, AfterValidator(_validate_name)]
-Ttl = Annotated[Duration, BeforeValidator(_normalize_seconds)]
+Ttl = Annotated[
+    Duration,
+    BeforeValidator(_normalize_seconds, json_schema_input_type=DurationText | Annotated[int, Field(gt=0)]),
+]
 
 
 class OnlineConfig(StrictModel):
@@ -233,4 +236,4 @@ class Features(StrictModel):
         return seconds_by_table
 
 
-FeaturesSection = Annotated[Features | None, empty_as(None)]
+FeaturesSection = Annotated[Features | None, EmptyAs(None)]

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from sterna.config.sections.readers import Pattern, Role
 from sterna.config.sections.topics import SourceTopic
-from sterna.config.sections.types import Duration, Prefix, Size, empty_as, validate_hosts
+from sterna.config.sections.types import Duration, EmptyAs, Prefix, Size, validate_hosts
 from sterna.config.yaml import StrictModel
 
 # A dot would make the name of a channel ambiguous, and what begins with "_" below an inbox is sterna's own.
@@ -172,9 +172,13 @@ class IngestTable(StrictModel):
         max_bad: rows of a batch that may go to the dead letters before all of it is rejected; None: any number.
     """
 
-    match: Annotated[list[Pattern], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = (
-        Field(min_length=1)
-    )
+    match: Annotated[
+        list[Pattern],
+        BeforeValidator(
+            lambda value: [value] if isinstance(value, str) else value,
+            json_schema_input_type=Pattern | Annotated[list[Pattern], Field(min_length=1)],
+        ),
+    ] = Field(min_length=1)
     create: Literal["auto", "declared"] = "declared"
     evolve: Literal["none", "add", "widen"] = "none"
     columns: Annotated[int, Field(ge=1, le=100_000)] = 2_000
@@ -249,4 +253,4 @@ def _overlapping_namespaces(tenants: dict[str, Tenant]) -> Iterator[str]:
                     yield f"{first_name} has {namespace}, and {second_name} has {other_namespace}"
 
 
-IngestSection = Annotated[Ingest | None, empty_as(None)]
+IngestSection = Annotated[Ingest | None, EmptyAs(None)]

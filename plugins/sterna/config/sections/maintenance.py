@@ -11,7 +11,7 @@ from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.features import Features
 from sterna.config.sections.readers import Pattern
 from sterna.config.sections.transforms import Transform
-from sterna.config.sections.types import Duration, Size, empty_as
+from sterna.config.sections.types import Duration, EmptyAs, Size
 from sterna.config.yaml import StrictModel
 
 _SORT = re.compile(
@@ -108,4 +108,4 @@ class Maintenance(StrictModel):
         return copy
 
 
-MaintenanceSection = Annotated[Maintenance | None, empty_as(None)]
+MaintenanceSection = Annotated[Maintenance | None, EmptyAs(None)]

@@ -16,7 +16,7 @@ from sterna.config.sections.queries import NamedQueries
 from sterna.config.sections.readers import Readers
 from sterna.config.sections.sinks import Sinks
 from sterna.config.sections.transforms import Transforms
-from sterna.config.sections.types import empty_as
+from sterna.config.sections.types import EmptyAs
 from sterna.config.yaml import Faults, StrictModel, case_colliding_credentials
 
 
@@ -45,7 +45,7 @@ class Services(StrictModel):
     version: Annotated[Literal[1], BeforeValidator(_validate_version)] = 1
     readers: Readers = Field(default_factory=list)
     sinks: Sinks = Field(default_factory=dict)
-    queries: Annotated[NamedQueries | None, empty_as(None)] = None
+    queries: Annotated[NamedQueries | None, EmptyAs(None)] = None
     features: FeaturesSection = None
     ingest: IngestSection = None
     cdc: CdcSection = Field(default_factory=Cdc)

@@ -152,7 +152,9 @@ class Param(StrictModel):
     """
 
     type: ParamType
-    default: Annotated[str | None, BeforeValidator(_default_text)] = None
+    default: Annotated[str | None, BeforeValidator(_default_text, json_schema_input_type=str | float | bool | None)] = (
+        None
+    )
 
     @field_validator("default")
     @classmethod
@@ -225,7 +227,7 @@ class NamedQuery(StrictModel):
             check(value)
         return value
 
-    @field_validator("params", mode="before")
+    @field_validator("params", mode="before", json_schema_input_type=dict[str, Param | ParamType] | None)
     @classmethod
     def _expand_params(cls, value: Any) -> Any:
         if not isinstance(value, dict):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from sterna.config.sections.types import empty_as
+from sterna.config.sections.types import EmptyAs
 from sterna.config.yaml import StrictModel
 
 Role = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
@@ -25,4 +25,4 @@ class ReaderRule(StrictModel):
     roles: list[Role] = Field(min_length=1)
 
 
-Readers = Annotated[list[ReaderRule], empty_as([])]
+Readers = Annotated[list[ReaderRule], EmptyAs([])]

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_validator,
 
 from sterna.config.durations import DURATION_UNITS, duration_seconds
 from sterna.config.sections.readers import Pattern, Role
+from sterna.config.sections.types import DurationText, EmptyAs
 from sterna.config.yaml import StrictModel
 
 # A dash would make the name of a position's tag ambiguous: regions may have some.
@@ -48,7 +49,7 @@ def _is_address(host: str) -> bool:
         return False
 
 
-Seconds = Annotated[int, BeforeValidator(_parse_seconds)]
+Seconds = Annotated[int, BeforeValidator(_parse_seconds, json_schema_input_type=DurationText)]
 
 
 class TargetSettings(StrictModel):
@@ -230,12 +231,10 @@ class Sink(StrictModel):
 
 
 def _validate_names(value: Any) -> Any:
-    if value is None or value == []:
-        return {}
     for name in value if isinstance(value, dict) else ():
         if not isinstance(name, str) or not SINK_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no sink's name: small letters, digits and _, beginning with a letter")
     return value
 
 
-Sinks = Annotated[dict[str, Sink], BeforeValidator(_validate_names)]
+Sinks = Annotated[dict[str, Sink], BeforeValidator(_validate_names), EmptyAs({})]

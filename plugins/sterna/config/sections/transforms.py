@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from sterna.config.sections.types import Duration, empty_as
+from sterna.config.sections.types import Duration, EmptyAs
 from sterna.config.yaml import StrictModel
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _TABLE = re.compile(r"[^\s.@#`\x00-\x1f]{1,128}(\.[^\s.@#`\x00-\x1f]{1,128}){1,16}")
 _MODE = re.compile(r"(merge|replace)\(\s*(\w{1,128}(\s*,\s*\w{1,128})*)\s*\)")
+_ModeText = Annotated[str, Field(pattern=f"^(append|{_MODE.pattern})$")]
 _FILE = re.compile(r"[^\s]+\.sql")
 _MAX_SQL_CHARACTERS = 100_000
 
@@ -95,7 +96,7 @@ class Transform(StrictModel):
     name: Annotated[str, AfterValidator(_validate_name)]
     source: Table = Field(alias="from")
     into: Table
-    mode: Annotated[WriteMode, BeforeValidator(_parse_mode)]
+    mode: Annotated[WriteMode, BeforeValidator(_parse_mode, json_schema_input_type=_ModeText)]
     sql: Annotated[str, AfterValidator(_validate_sql)]
     every: Duration = 30
     partition: str = ""
@@ -141,4 +142,4 @@ def _validate_acyclic(transforms: Sequence[Transform]) -> None:
             raise ValueError(f"the transforms go in a circle: {' ← '.join([*visited, upstream])}")
 
 
-Transforms = Annotated[tuple[Transform, ...], empty_as(()), AfterValidator(_validate_transforms)]
+Transforms = Annotated[tuple[Transform, ...], EmptyAs(()), AfterValidator(_validate_transforms)]

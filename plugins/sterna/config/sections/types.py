@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import core_schema
 
-from sterna.config.durations import DURATION_UNITS, duration_seconds
+from sterna.config.durations import DURATION_PATTERN, DURATION_UNITS, duration_seconds
 
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9]{1,5}")
 _URI = re.compile(r"[a-z][a-z0-9]{0,15}://[^?#\\]{1,900}")
@@ -46,14 +49,29 @@ def validate_hosts(value: list[str]) -> list[str]:
     return value
 
 
-def empty_as(default: Any) -> BeforeValidator:
-    """Return a validator that takes a default for an empty section: nothing, `[]` or `{}`."""
-    return BeforeValidator(lambda value: default if value is None or value == [] or value == {} else value)
+@dataclass(frozen=True)
+class EmptyAs:
+    """Takes a default for an empty section: nothing, `[]` or `{}`. It annotates the section's type."""
+
+    default: Any
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(self._replace_empty, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [handler(schema), {"enum": [None, [], {}]}]}
+
+    def _replace_empty(self, value: Any) -> Any:
+        return self.default if value is None or value == [] or value == {} else value
 
 
-Size = Annotated[int, BeforeValidator(_parse_size)]
+SizeText = Annotated[str, Field(pattern=f"^{_SIZE.pattern}$")]
+DurationText = Annotated[str, Field(pattern=f"^{DURATION_PATTERN}$")]
+Size = Annotated[int, BeforeValidator(_parse_size, json_schema_input_type=SizeText)]
 """Bytes, written such as `256MiB`."""
-Duration = Annotated[int, BeforeValidator(_parse_duration)]
+Duration = Annotated[int, BeforeValidator(_parse_duration, json_schema_input_type=DurationText)]
 """Seconds, written such as `15m`."""
 Prefix = Annotated[str, AfterValidator(_validate_prefix)]
 """A URI prefix, without a slash at its end."""

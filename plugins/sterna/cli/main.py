@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -32,6 +33,7 @@ from sterna.cli.why import why_app
 from sterna.config import renamed
 from sterna.config.secrets import Secrets
 from sterna.errors import ExitCode, SternaError, UsageError
+from sterna.operations.versions import sterna_version
 
 EPILOG = f"Exit codes: {'; '.join(f'{code.value} {code.meaning}' for code in ExitCode)}. " + (
     "Errors go to stderr, with --json as one JSON object."
@@ -46,6 +48,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"sterna {sterna_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Geo-distributed replication of Apache Iceberg tables."""
+
+
 # Without a name: their commands are top-level.
 for command_group in (
     *(sync_app, status_app, why_app, verify_app, restore_app, gc_app),

@@ -14,19 +14,28 @@ from sterna.errors import first_exit_code
 registry_app = typer.Typer(help="Manage the storage registry.", no_args_is_help=True)
 
 
-@registry_app.command("check", epilog="Example: sterna registry check --registry storage_registry.yaml")
+@registry_app.command(
+    "check", epilog="Examples: sterna registry check --registry storage_registry.yaml; sterna registry check --offline"
+)
 def registry_check(
     registry: RegistryPath = DEFAULT_REGISTRY,
     region: Annotated[
         str | None, typer.Option("--region", envvar="STERNA_REGION", help="Probe only what this region needs.")
     ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Only validate the file: no server, no credential, no Spark.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Validate the registry, and probe every catalog, store and Spark that it names."""
-    from sterna.operations.registry_check import check_registry
+    from sterna.operations.registry_check import check_registry, check_settings
     from sterna.text.registry import check_text
 
     output = Output(as_json)
+    if offline:
+        settings = check_settings(registry, region)
+        output.result(settings, check_text(settings))
+        return
     with output.progress("check") as progress:
         check = check_registry(registry, region, credentials(), progress)
     output.result(check, check_text(check), first_exit_code(probe.exit_code for probe in check.probes))

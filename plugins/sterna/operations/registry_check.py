@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from sterna.catalog.reader import CatalogReader
-from sterna.config.registry.model import SOURCE_BRANCH, Location
+from sterna.config.registry.model import SOURCE_BRANCH, Location, Registry
 from sterna.config.secrets import Secrets
 from sterna.errors import SternaError, UnsafeUri
-from sterna.replication.replica.region import RegionContext, open_region, read_registry
+from sterna.replication.replica.region import RegionContext, open_region, read_registry, region_named
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,35 @@ def check_registry(path: Path, region: str | None, secrets: Secrets, progress: C
         with open_region(path, name, secrets) as context:
             probes += _probe_region(context, progress)
     return RegistryCheck(all(probe.good for probe in probes), tuple(probes))
+
+
+def check_settings(path: Path, region: str | None) -> RegistryCheck:
+    """Read a registry and everything that it says by itself; contacts no server, and needs no credential.
+
+    Args:
+        path: the registry file.
+        region: only this region; None: all regions.
+
+    Raises:
+        RegistryError: the file is wrong.
+        UsageError: there is no such region.
+    """
+    registry = read_registry(path)
+    names = [region_named(registry, region, path).name] if region else registry.region_names
+    return RegistryCheck(
+        True, tuple(Probe(name, "settings", True, _settings_summary(registry, name)) for name in names)
+    )
+
+
+def _settings_summary(registry: Registry, name: str) -> str:
+    region = registry.region(name)
+    own = [location.id for location in registry.locations if location.region == name]
+    catalog_credential = [region.catalog.credential_id] if region.catalog.credential_id else []
+    credentials = [location.credential_id for location in registry.locations if location.credential_id]
+    return (
+        f"branch {region.replica_branch}; own locations {', '.join(own)}; "
+        f"credentials {', '.join(dict.fromkeys([*catalog_credential, *credentials])) or 'none'}"
+    )
 
 
 def _probe_region(context: RegionContext, progress: Callable[[str], None]) -> list[Probe]:

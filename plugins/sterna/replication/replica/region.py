@@ -107,9 +107,23 @@ def open_region(path: str | Path, region: str, secrets: Secrets) -> RegionContex
         UsageError: there is no such region; the message names those that exist.
     """
     registry = read_registry(path)
-    if region not in registry.region_names:
-        raise UsageError(f"no region {region!r} in {path}: there are {', '.join(registry.region_names)}")
-    return RegionContext.of(registry, registry.region(region), secrets)
+    return RegionContext.of(registry, region_named(registry, region, path), secrets)
+
+
+def region_named(registry: Registry, name: str, path: str | Path) -> Region:
+    """Return a region of a registry.
+
+    Args:
+        registry: the registry.
+        name: the region's name.
+        path: the registry's file, for the error.
+
+    Raises:
+        UsageError: there is no such region; the message names those that exist.
+    """
+    if name not in registry.region_names:
+        raise UsageError(f"no region {name!r} in {path}: there are {', '.join(registry.region_names)}")
+    return registry.region(name)
 
 
 def read_registry(path: str | Path) -> Registry:

@@ -255,6 +255,10 @@ class StoreDenied(StoreError, exit_code=ExitCode.CREDENTIAL):
     """An endpoint refuses our credential."""
 
 
+class ClockSkew(StoreError):
+    """This machine's clock and a store's differ by more than signatures, leases and ages allow."""
+
+
 class ObjectMissing(StoreError, remedy=Remedy.RETRY):
     """An object that must be there is not."""
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from sterna import errors
 from sterna.operations.alarms import ALARM_CHECKS
-from sterna.operations.run_book import card_link
+from sterna.operations.run_book import card_link, error_card
 from sterna.replication.replica.held import WAITS
+from sterna.storage.client import TooLarge
 from tests.support.prose import Document
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,19 @@ def test_links_to_cards_lead_to_the_first_heading_of_the_error() -> None:
         page, _, anchor = card_link(name).partition("#")
         heading = next(heading for heading in headings if re.search(rf"`{name}\b", heading))
         assert (page, {anchor}) == ("docs/operations.md", Document(ROOT, f"### {heading}").anchors()), name
-    assert card_link("InTransit") == card_link("OfALaterVersion") == ""
+    assert card_link("InTransit") == card_link("OfALaterVersion") == card_link("printable") == ""
+
+
+def test_no_link_leads_nowhere() -> None:
+    anchors = Document(ROOT, BOOK).anchors()
+    names = [name for name in vars(errors) if isinstance(getattr(errors, name), type)]
+    linked = {name: link.partition("#")[2] for name in names if (link := card_link(name))}
+    assert {name: anchor for name, anchor in linked.items() if anchor not in anchors} == {}
+    assert card_link("StoreError") == error_card(errors.StoreError("no")) == ""
+
+
+def test_a_kind_of_an_error_has_its_card() -> None:
+    assert error_card(TooLarge.of(2, 1, "f")) == card_link("OverLimit")
 
 
 def test_every_alarm_has_an_entry() -> None:

@@ -14,6 +14,7 @@ from sterna.cli.cdc import cdc_app
 from sterna.cli.changes import changes_app
 from sterna.cli.context import secrets_override
 from sterna.cli.demo import demo_app
+from sterna.cli.doctor import doctor_app
 from sterna.cli.events import events_app
 from sterna.cli.features import features_app
 from sterna.cli.gc import gc_app
@@ -68,7 +69,7 @@ def _global_options(
 # Without a name: their commands are top-level.
 for command_group in (
     *(sync_app, status_app, why_app, verify_app, restore_app, gc_app),
-    *(query_app, changes_app, serve_app, capacity_app, demo_app),
+    *(query_app, changes_app, serve_app, capacity_app, doctor_app, demo_app),
 ):
     app.add_typer(command_group)
 app.add_typer(registry_app, name="registry")

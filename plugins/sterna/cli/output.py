@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column
 
 from sterna.errors import ExitCode, SternaError, first_exit_code, printable, printable_lines
+from sterna.operations.run_book import error_card
 from sterna.replication.replica.progress import ProgressLine, throttled
 from sterna.runtime.status import ReconcilerStatus
 from sterna.text.plain import to_plain
@@ -106,7 +107,9 @@ class Output:
         if self.as_json:
             location = {"table": printable(error.table), "file": printable(error.file)}
             fields = {"error": type(error).__name__, "message": error.message, **location}
-            sys.stderr.write(json.dumps({**fields, "hint": error.hint, "remedy": error.remedy.value}) + "\n")
+            remedy = {"hint": error.hint, "remedy": error.remedy.value, "card": error_card(error)}
+            sys.stderr.write(json.dumps({**fields, **remedy}) + "\n")
         else:
             self._err.print(f"sterna: {error}", style="red", markup=False)
-            self._err.print(f"{type(error).__name__}: {error.remedy.value}", style="dim", markup=False)
+            card = f", see {card}" if (card := error_card(error)) else ""
+            self._err.print(f"{type(error).__name__}: {error.remedy.value}{card}", style="dim", markup=False)

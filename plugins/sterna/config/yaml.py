@@ -61,25 +61,31 @@ def case_colliding_credentials(model: BaseModel) -> Iterator[Fault]:
     and both would get what it holds.
     """
     first_by_variable: dict[str, str] = {}
-    for field, id in _credentials(model, ()):
+    for field, id in credential_fields(model):
         earlier = first_by_variable.setdefault(id.upper(), id)
         if earlier != id:
             yield Fault(field, f"{id!r} and {earlier!r} are one variable, AIRFLOW_CONN_{id.upper()}: rename one")
 
 
-def _credentials(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+def credential_fields(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
+    """Yield each credential's id that settings name, with the path of the field.
+
+    Args:
+        value: a model, or a part of one.
+        path: of that part.
+    """
     if isinstance(value, BaseModel):
         for name, item in value:
             if name.endswith("credential_id") and isinstance(item, str):
                 yield (*path, name), item
             else:
-                yield from _credentials(item, (*path, name))
+                yield from credential_fields(item, (*path, name))
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            yield from _credentials(item, (*path, name))
+            yield from credential_fields(item, (*path, name))
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
-            yield from _credentials(item, (*path, number))
+            yield from credential_fields(item, (*path, number))
 
 
 def parse_model(

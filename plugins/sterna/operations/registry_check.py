@@ -12,18 +12,30 @@ from sterna.catalog.reader import CatalogReader
 from sterna.config.registry.model import SOURCE_BRANCH, Location, Registry
 from sterna.config.secrets import Secrets
 from sterna.errors import SternaError, UnsafeUri
+from sterna.operations.run_book import error_card
 from sterna.replication.replica.region import RegionContext, open_region, read_registry, region_named
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One thing that was tried, and whether it works."""
+    """One thing that was tried, and whether it works.
+
+    Args:
+        region: for which region, "" where it is this machine's own.
+        message: what was seen, or what is wrong.
+        error: the error's class name, "" where it works.
+        remedy: `retry`, `hold` or `stop`, "" where it works.
+        card: link to the run book's card of the error.
+    """
 
     region: str
     what: str
     good: bool
     message: str = ""
     exit_code: int = 0
+    error: str = ""
+    remedy: str = ""
+    card: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,15 +113,24 @@ def _probe_region(context: RegionContext, progress: Callable[[str], None]) -> li
         "rclone": _check_rclone,
         f"Spark {context.region.spark}": partial(_check_spark, context),
     }
-    return [_run_probe(context.region.name, target, check, progress) for target, check in checks.items()]
+    return [run_probe(context.region.name, target, check, progress) for target, check in checks.items()]
 
 
-def _run_probe(region: str, target: str, check: Callable[[], str], progress: Callable[[str], None]) -> Probe:
-    progress(f"{region}: {target}")
+def run_probe(region: str, target: str, check: Callable[[], str], progress: Callable[[str], None]) -> Probe:
+    """Try one thing, and return whether it works.
+
+    Args:
+        region: the region's name, or "".
+        target: what is tried, for people.
+        check: tries it, and returns what it has seen.
+        progress: called before it.
+    """
+    progress(f"{region}: {target}" if region else target)
     try:
         return Probe(region, target, True, check())
     except SternaError as error:
-        return Probe(region, target, False, str(error), error.exit_code)
+        name, card = type(error).__name__, error_card(error)
+        return Probe(region, target, False, str(error), error.exit_code, name, error.remedy.value, card)
 
 
 def _check_catalog(catalog: CatalogReader) -> str:

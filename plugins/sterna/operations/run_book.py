@@ -14,6 +14,7 @@ _SHARED_CARDS: Final = (
     "badrequest-nosuchquery-notallowed",
     "badupdate-foreignfile",
     "busy-at-a-sync",
+    "clockskew-at-doctor",
     "credentialerror-storedenied-catalogdenied",
     "databaseunreachable-databaserefused",
     "featurestorefull-and-featurestorerefused",
@@ -41,13 +42,24 @@ _SHARED_CARDS: Final = (
 
 
 def card_link(error_name: str) -> str:
-    """Return the link to an error's card in the run book, "" for what is no error of this version.
+    """Return the link to an error's card in the run book; "" where it has none, and for what is no error here.
 
     Args:
         error_name: the class's name, as a held key has it.
     """
-    if error_name != WAITS and not hasattr(errors, error_name):
-        return ""
     name = error_name.lower()
-    anchor = next((shared for shared in _SHARED_CARDS if name in shared.split("-")), name)
-    return f"{RUN_BOOK}#{anchor}"
+    shared = next((anchor for anchor in _SHARED_CARDS if name in anchor.split("-")), "")
+    has_own = error_name == WAITS or _has_card(getattr(errors, error_name, None))
+    return f"{RUN_BOOK}#{shared or name}" if shared or has_own else ""
+
+
+def error_card(error: errors.SternaError) -> str:
+    """Return the link to the card of an error, or of what it is a kind of; "" where there is none."""
+    return next(filter(None, (card_link(kind.__name__) for kind in type(error).__mro__)), "")
+
+
+def _has_card(error_class: object) -> bool:
+    """Return whether a class is an error of the tree with none below it: each of those has a card."""
+    if not (isinstance(error_class, type) and issubclass(error_class, errors.SternaError)):
+        return False
+    return all(child.__module__ != errors.__name__ for child in error_class.__subclasses__())

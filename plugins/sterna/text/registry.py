@@ -1,7 +1,8 @@
-"""What `sterna registry check` found, for people."""
+"""What `sterna registry check` and `sterna doctor` have seen, for people."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sterna.text.lines import join_lines
@@ -11,10 +12,14 @@ if TYPE_CHECKING:
 
 
 def check_text(check: RegistryCheck) -> str:
-    """Return what works and what doesn't, a line each."""
-    return join_lines(_probe_line(probe) for probe in check.probes)
+    """Return what works and what doesn't, a line each; below what doesn't, the error's name, remedy and card."""
+    return join_lines(line for probe in check.probes for line in probe_lines(probe))
 
 
-def _probe_line(probe: Probe) -> str:
+def probe_lines(probe: Probe) -> Iterator[str]:
+    """Yield the lines of one thing that was tried."""
+    region = f"{probe.region}: " if probe.region else ""
     message = f": {probe.message}" if probe.message else ""
-    return f"{'ok  ' if probe.good else 'FAIL'} {probe.region}: {probe.what}{message}"
+    yield f"{'ok  ' if probe.good else 'FAIL'} {region}{probe.what}{message}"
+    if probe.error:
+        yield f"     {probe.error}: {probe.remedy}{f', see {probe.card}' if probe.card else ''}"

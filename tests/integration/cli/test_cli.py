@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,28 @@ def test_registry_check_says_what_works_and_what_does_not(world: World, monkeypa
     assert failing.exit_code == 4
     assert "FAIL eu: store s3://us-lake" in failing.stdout
     assert "ok   eu: store s3://eu-lake" in failing.stdout
+    assert "     StoreUnreachable: retry, see docs/operations.md#storeunreachable-" in failing.stdout
+
+
+def test_doctor_tries_rights_and_clocks_and_its_report_has_no_secret(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(spark_executor, "open_spark", lambda context: None)
+    monkeypatch.setattr(session, "close_session", lambda opened: None)
+    report = tmp_path / "report.tar.gz"
+    arguments = ["--region", "eu", "--registry", str(world.stage.registry), "--bundle", str(report)]
+    answer = CliRunner().invoke(app, ["doctor", *arguments])
+    assert answer.exit_code == 0, answer.output
+    assert "all checks passed" in answer.stdout
+    root = world.context("eu").region.replica_root
+    for step in ("writing", "reading", "listing", "deleting"):
+        assert f"ok   eu: {step} below {root}" in answer.stdout
+    assert f"ok   eu: clock of {world.stage.endpoints['eu'].url}" in answer.stdout
+    assert list(world.context("eu").objects.list(f"{root}/_sterna/doctor")) == []
+    with tarfile.open(report) as bundle:
+        texts = [bundle.extractfile(name).read().decode() for name in bundle.getnames()]
+    for endpoint in world.stage.endpoints.values():
+        assert endpoint.secret_key not in "".join(texts)
 
 
 def test_a_spark_that_does_not_answer_is_named_and_nothing_is_published(world: World, ns: str, tmp_path: Path):

@@ -84,7 +84,7 @@ TEXTS: dict[str, Callable[[], str]] = {
             origins={"us-lake": OriginTotal(1, 3, 4096)},
         )
     ),
-    "registry check": lambda: check_text(RegistryCheck(False, (Probe("eu", ODD, False, ODD),))),
+    "registry check": lambda: check_text(RegistryCheck(False, (Probe("eu", ODD, False, ODD, 1, ODD, ODD, ODD),))),
     "moves": lambda: catalogs.moves_text(MOVES),
     "rejoined": lambda: catalogs.rejoined_text(
         Rejoined(Seeded("us", "eu", 1, "ab"), (LOST,)), [RecoveredBatches(ODD, problem=ODD)]

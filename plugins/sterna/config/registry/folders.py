@@ -34,6 +34,8 @@ BANDWIDTH: Final = "bandwidth"
 """Leases on the bandwidth of locations."""
 DELAYS: Final = "delays"
 """The index of delays, a file an hour."""
+DOCTOR: Final = "doctor"
+"""Objects that `sterna doctor` writes, and deletes at once."""
 VERBATIM: Final = "verbatim"
 """Verbatim copies of other regions' path-bearing files (`sterna.config.verbatim_copies`)."""
 
@@ -48,6 +50,7 @@ AGE_EXPIRED_FOLDERS: Final = (
     BANDWIDTH,
     MAINTENANCE,
     DELAYS,
+    DOCTOR,
 )
 """What a clean-up deletes by its age, and not by what heads reach."""
 STATE_FOLDERS: Final = (*AGE_EXPIRED_FOLDERS, HELD, DEAD_LETTERS, VERBATIM)

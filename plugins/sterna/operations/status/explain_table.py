@@ -10,7 +10,7 @@ from itertools import islice
 from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import BranchChanged, Diverged, Remedy, SternaError, remedy_of
-from sterna.operations.run_book import card_link
+from sterna.operations.run_book import card_link, error_card
 from sterna.operations.status.gather import with_retries
 from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus
 from sterna.operations.status.read import read_status, with_transit
@@ -65,8 +65,7 @@ def explain_table(context: RegionContext, name: str) -> TableStatus:
     note = status.cut_off.line if status.cut_off else ""
     table = TableStatus(context.region.name, key_name(key), TableState.UNKNOWN, note=note)
     content = _main_content(context, status.source_hash, key)
-    rule = content and context.registry.exclusion_reason(table.key, table.region, namespace=content.kind == NAMESPACE)
-    if rule:
+    if content and (rule := _exclusion_rule(context, table, content)):
         remedy = "to have it here, change that rule in the registry: the next sync takes it up"
         return replace(table, state=TableState.EXCLUDED, reason=rule, remedy=remedy)
     if error := _branch_error(context, status):
@@ -78,6 +77,10 @@ def explain_table(context: RegionContext, name: str) -> TableStatus:
         remedy = "make the region's store reachable, and repeat this"
         return replace(table, reason=status.unread_held.line, remedy=remedy)
     return _moving(context, table, key, content, status) if content else _not_on_main(context, table, key, status)
+
+
+def _exclusion_rule(context: RegionContext, table: TableStatus, content: Content) -> str:
+    return context.registry.exclusion_reason(table.key, table.region, namespace=content.kind == NAMESPACE)
 
 
 def _branch_error(context: RegionContext, status: RegionStatus) -> SternaError | None:
@@ -92,8 +95,7 @@ def _branch_error(context: RegionContext, status: RegionStatus) -> SternaError |
 
 
 def _with_error(table: TableStatus, error: SternaError) -> TableStatus:
-    kind = type(error).__name__
-    return replace(table, kind=kind, card=card_link(kind))
+    return replace(table, kind=type(error).__name__, card=error_card(error))
 
 
 def _staying_behind(context: RegionContext, table: TableStatus, status: RegionStatus) -> TableStatus | None:
@@ -103,32 +105,32 @@ def _staying_behind(context: RegionContext, table: TableStatus, status: RegionSt
     entry = entries.get(table.key)
     if entry is None:
         return None
-    held = entry.held
-    leader = leading_key(held, {key: other.held for key, other in entries.items()})
     described = replace(
         table,
-        state=TableState(held.state),
-        kind=held.kind,
-        reason=held.reason,
-        file=held.file,
-        since=held.since,
+        state=TableState(entry.held.state),
+        kind=entry.held.kind,
+        reason=entry.held.reason,
+        file=entry.held.file,
+        since=entry.held.since,
         lag_seconds=entry.lag_seconds,
-        group=moving_together(held, (other.held for other in entries.values())),
+        group=moving_together(entry.held, (other.held for other in entries.values())),
     )
     if isinstance(entry, InTransitStatus):
         return _in_transit(context, described, entry, status)
-    leading = entries.get(leader.key)
-    counted = {entry.held.key: entry} | ({leader.key: leading} if isinstance(leading, HeldStatus) else {})
-    tried = {
-        counted_entry.held.key: counted_entry
-        for counted_entry in with_retries(context, replace(status, held=tuple(counted.values()))).held
-    }
-    own, blocker = tried[held.key], tried.get(leader.key) if leader.key != held.key else None
+    leader = leading_key(entry.held, {key: other.held for key, other in entries.items()})
+    return _held(context, described, leader, status)
+
+
+def _held(context: RegionContext, table: TableStatus, leader: Held, status: RegionStatus) -> TableStatus:
+    """Return the state of a held key, with the key that has the fault."""
+    named = tuple(entry for entry in status.held if entry.held.key in (table.key, leader.key))
+    counted = {entry.held.key: entry for entry in with_retries(context, replace(status, held=named)).held}
+    own = counted[table.key]
     return replace(
-        described,
+        table,
         tries=own.tries,
         last_try=own.last_try,
-        blocker=blocker,
+        blocker=counted.get(leader.key) if leader.key != table.key else None,
         remedy=own.do,
         next_try=_EVERY_SYNC if remedy_of(leader.kind) is Remedy.HOLD else _EVERY_SYNC_AND_PAUSES,
         card=card_link(leader.kind),

@@ -41,9 +41,12 @@ def doctor(
     It writes one small object below the replica root, and deletes it. Its exit code is that of the first check that
     failed.
     """
+    from sterna.operations.bundle import require_new_file
     from sterna.operations.doctor import examine
     from sterna.text.doctor import doctor_text
 
+    if bundle is not None:
+        require_new_file(bundle)
     output = Output(as_json)
     with output.progress("doctor") as progress:
         examination = examine(registry, region, services, credentials(), progress)

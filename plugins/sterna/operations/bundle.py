@@ -14,6 +14,7 @@ from sterna.config.secrets import Secrets
 from sterna.errors import CredentialError, UsageError
 
 _FILE_MODE = 0o600
+_NEW_FILE_HINT = "name a file that is not there yet"
 _SHOWN_VARIABLES = ("AIRFLOW_CONN_", "AIRFLOW__STERNA__", "STERNA_", "JAVA_HOME", "SPARK_", "TMPDIR")
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -31,6 +32,16 @@ def variable_names(environment: Mapping[str, str]) -> str:
     """Return the names of the variables that sterna goes by, a line each; never what they are set to."""
     names = (name for name in environment if name.startswith(_SHOWN_VARIABLES) or name.lower() in _PROXY_VARIABLES)
     return "".join(f"{name}\n" for name in sorted(names))
+
+
+def require_new_file(path: Path) -> None:
+    """Refuse a report's path before the trials, which take their time.
+
+    Raises:
+        UsageError: a file is there already.
+    """
+    if os.path.lexists(path):
+        raise UsageError(f"can't write the report {path}: it is there already", hint=_NEW_FILE_HINT)
 
 
 def write_bundle(path: Path, texts: Mapping[str, str], credentials: Iterable[Credential]) -> None:
@@ -51,9 +62,7 @@ def write_bundle(path: Path, texts: Mapping[str, str], credentials: Iterable[Cre
             for name, text in texts.items():
                 _add_text(bundle, name, _redacted(text, redacting))
     except OSError as error:
-        raise UsageError(
-            f"can't write the report {path}: {error.strerror}", hint="name a file that is not there yet"
-        ) from None
+        raise UsageError(f"can't write the report {path}: {error.strerror}", hint=_NEW_FILE_HINT) from None
 
 
 def _redacted(text: str, credentials: Iterable[Credential]) -> str:

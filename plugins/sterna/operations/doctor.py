@@ -5,6 +5,7 @@ It changes nothing but one small object below the replica root, which it deletes
 
 from __future__ import annotations
 
+import ssl
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -199,11 +200,18 @@ def check_clock(address: str) -> str:
     """
     import httpx
 
+    from sterna.catalog.nessie.http import request_problem
+
     sent = time.time()
     try:
-        answer = httpx.head(address, timeout=_CLOCK_TIMEOUT_SECONDS)
-    except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:  # the last two: a proxy's address
+        # The machine's own trust store, as for the catalog.
+        answer = httpx.head(address, timeout=_CLOCK_TIMEOUT_SECONDS, verify=ssl.create_default_context())
+    except httpx.RequestError as error:
+        raise StoreUnreachable(f"the clock can't be read: {request_problem(error)}", file=address) from None
+    except (httpx.InvalidURL, ImportError, ValueError) as error:  # a proxy's address, which may hold a password
         raise StoreUnreachable(f"the clock can't be read: {type(error).__name__}", file=address) from None
+    if "age" in answer.headers:  # RFC 9111, section 5.1
+        return "its answers come from a cache"
     date = answer.headers.get("date", "")
     skew = clock_skew_seconds(date, sent, time.time())
     if skew is None:

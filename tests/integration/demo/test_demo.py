@@ -137,7 +137,7 @@ def test_ctrl_c_and_sigterm_end_everything(
     time.sleep(seconds)
     os.kill(process.pid, number)
     _, stderr = process.communicate(timeout=180)
-    # 130 to a shell either way: started by -m, Python dies of the signal itself where it interrupted an import's `exec`.
+    # 130 to a shell either way: started by -m, Python dies of the signal where it interrupted an import's `exec`.
     assert process.returncode in (130, -signal.SIGINT)
     assert stderr.endswith("interrupted; all that it started has ended\n"), stderr
     assert left_running(temporary) == []

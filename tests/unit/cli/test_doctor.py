@@ -5,6 +5,7 @@ from __future__ import annotations
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -18,6 +19,7 @@ from sterna.operations.doctor import Examination, check_clock, clock_skew_second
 from sterna.operations.registry_check import Probe
 from sterna.text.doctor import bundle_texts, doctor_text
 from tests.support.small_world import World, quiet, refusing
+from tests.unit.cli.conftest import Sterna
 
 NOON = 1_780_000_000.0
 DATE = formatdate(NOON, usegmt=True)
@@ -74,13 +76,16 @@ def test_clocks_differ_by_no_less_than_what_is_seen(
     assert clock_skew_seconds(date, sent, received) == expected
 
 
-@pytest.fixture
-def old_server() -> Iterator[str]:
-    """A server whose clock is far behind, and that has nothing to say."""
+@contextmanager
+def old_server(**headers: str) -> Iterator[str]:
+    """A server whose clock is far behind, and that refuses with these headers."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
-            self.send_error(403)
+            self.send_response(403)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
 
         def date_time_string(self, timestamp: float | None = None) -> str:
             return formatdate(NOON - 10 * 365 * 86_400, usegmt=True)
@@ -96,13 +101,18 @@ def old_server() -> Iterator[str]:
         thread.join()
 
 
-def test_a_server_of_another_time_is_an_error_whatever_it_answers(old_server: str) -> None:
-    with pytest.raises(ClockSkew, match=r"differs by \d+ s: the server says "):
-        check_clock(old_server)
+def test_a_server_of_another_time_is_an_error_whatever_it_answers() -> None:
+    with old_server() as uri, pytest.raises(ClockSkew, match=r"differs by \d+ s: the server says "):
+        check_clock(uri)
+
+
+def test_the_date_of_a_cached_answer_says_nothing_of_a_clock() -> None:
+    with old_server(Age="4711") as uri:
+        assert check_clock(uri) == "its answers come from a cache"
 
 
 def test_a_server_that_does_not_answer_is_unreachable() -> None:
-    with pytest.raises(StoreUnreachable, match="ConnectError"):
+    with pytest.raises(StoreUnreachable, match="the connection is refused"):
         check_clock("http://127.0.0.1:1")
 
 
@@ -133,6 +143,14 @@ def test_a_report_has_no_secret_and_is_its_owners(tmp_path: Path, world: World) 
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(UsageError, match="can't write the report"):
         write_bundle(path, texts, ())
+
+
+def test_a_report_that_is_there_is_refused_before_anything_is_tried(tmp_path: Path, sterna: Sterna) -> None:
+    path = tmp_path / "report.tar.gz"
+    path.touch()
+    answer = sterna("doctor", "--region", "eu", "--registry", str(tmp_path / "none.yaml"), "--bundle", str(path))
+    assert (answer.code, answer.out) == (2, "")
+    assert "it is there already" in answer.err and path.stat().st_size == 0
 
 
 def test_of_the_environment_a_report_has_names_alone() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -90,6 +91,13 @@ def test_parts_of_a_secret_are_secret_in_every_spelling() -> None:
         Credential("c", extra={"keyfile_dict": keyfile}).redact("a service_account's private-1")
         == "a service_account's ***"
     )
+
+
+@pytest.mark.parametrize("secret", ['qu"o\\te-1', "größe-1", "line\none", "a/b+c=d e"])
+def test_a_secret_is_hidden_as_json_and_in_a_uri(secret: str) -> None:
+    credential = Credential("c", password=secret)
+    spellings = (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], quote(secret, safe=""))
+    assert [credential.redact(f"<{spelling}>") for spelling in spellings] == ["<***>"] * 3
 
 
 @pytest.mark.parametrize("secret", ["????", "?a&b;c", ";;;;", "&sig=", "{oops", "{}{}"])

@@ -111,6 +111,9 @@ def test_a_secret_option_is_refused_and_not_repeated(option: str) -> None:
         ("prefix: s3://us-bucket", f"prefix: abfss://c:{SECRET}@acc.dfs.core.windows.net/x"),
         ("http://127.0.0.1:19120", f"http://login:{SECRET}@127.0.0.1:19120"),
         ("http://127.0.0.1:9000", f"http://login:{SECRET}@127.0.0.1:9000"),
+        ("http://127.0.0.1:19120", f"http://login:{SECRET}/more@127.0.0.1:19120"),
+        ("    catalog:", f'    spark: "sc://spark.example:15002/;use_ssl=true;token={SECRET}"\n    catalog:'),
+        ("    catalog:", f'    spark: "sc://login:{SECRET}@spark.example:15002"\n    catalog:'),
         ("    region: us", f"    region: us\n    password: {SECRET}"),
         ("    region: us", f"    region: us\n    transfers: {SECRET}"),
         ("    region: us", f"    region: us\n  secret: [{SECRET}"),
@@ -119,6 +122,23 @@ def test_a_secret_option_is_refused_and_not_repeated(option: str) -> None:
 )
 def test_a_secret_in_the_wrong_place_is_not_repeated(find: str, replace: str) -> None:
     assert refused(TEXT.replace(find, replace, 1))
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("http://", "expected http"),
+        ("http:///api/v2", "expected http"),
+        ("http://nessie.example/api/v2?token=1", "without query and fragment"),
+        ("http://nessie.example/api/v2#1", "without query and fragment"),
+        ("http://nessie.example:99999/api/v2", "a port from"),
+        ("http://[::1/api/v2", "expected http"),
+    ],
+)
+def test_an_address_that_no_catalog_is_contacted_at(address: str, expected: str) -> None:
+    """So that what `registry check --offline` takes is not refused when the catalog is contacted."""
+    message = refused(TEXT.replace("http://127.0.0.1:19120/api/v2", address, 1))
+    assert message.startswith("reg.yaml:4: regions[0].catalog.read: ") and expected in message
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,15 @@ def test_each_form_of_a_history_is_taken(history: object) -> None:
     [
         (REGISTRY, {**FIRST, "polices": []}),
         (REGISTRY, {**FIRST, "policies": [{"tables": ["**"], "history": "all"}]}),
+        *(
+            (REGISTRY, {**FIRST, "policies": [{"tables": ["**"], **policy}]})
+            for policy in (
+                {"history": {"since": "soon"}},
+                {"ship": {"after": "soon"}},
+                {"objective": {"lag": "soon", "share": 0.99}},
+                {"keep_dropped": "soon"},
+            )
+        ),
         (REGISTRY, {"locations": FIRST["locations"]}),
         (SERVICES, {"sinks": {"pager": {"target": {"webhook": {"url": "https://a.example"}}, "retry_timeout": 60}}}),
         (SERVICES, {"maintenance": {"max_wait": "soon"}}),

@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -21,9 +21,10 @@ from sterna.catalog.nessie.http import Deadlines, NessieAuth, NessieHttp
 from sterna.config.mapping import Mapping
 from sterna.config.registry.credential import Credential
 from sterna.config.registry.model import Registry
-from sterna.errors import StoreUnreachable, UsageError
+from sterna.errors import CatalogUnreachable, StoreUnreachable, UsageError
 from sterna.storage.client import network_error
 from sterna.storage.objects import Objects
+from tests.support.doubles.http_server import answer, scripted_server
 from tests.support.servers.certificate import make_certificate
 from tests.unit.config import samples
 
@@ -42,6 +43,14 @@ def trouble(endpoint: str) -> str:
     store = Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=20.0)
     with pytest.raises(StoreUnreachable) as caught:
         store.size("s3://us-lake/t/1.parquet")
+    return caught.value.message
+
+
+def catalog_trouble(uri: str) -> str:
+    """What a catalog's client reports of an address."""
+    nessie = NessieHttp(f"{uri}/api/v2", NessieAuth(), Deadlines(read=0.2, attempts=1))
+    with closing(nessie), pytest.raises(CatalogUnreachable) as caught:
+        nessie.read("trees/main")
     return caught.value.message
 
 
@@ -75,15 +84,31 @@ def test_a_certificate(listener: socket.socket) -> None:
     message = trouble(f"https://127.0.0.1:{listener.getsockname()[1]}")
     # Another authority that this process trusts may have the same name.
     assert re.search("its certificate is not accepted: (UnknownIssuer|BadSignature)", message)
+    catalog_message = catalog_trouble(f"https://127.0.0.1:{listener.getsockname()[1]}")
+    assert "gives no usable answer: its certificate is not accepted: " in catalog_message
 
 
 def test_a_closed_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert "error sending request: Connection refused" in trouble(f"http://127.0.0.1:{port}")
+    assert "the connection is refused: nothing listens there" in catalog_trouble(f"http://127.0.0.1:{port}")
 
 
-def test_a_name() -> None:
+def test_a_server_that_is_silent_and_one_that_does_not_speak_tls() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert "no answer in time" in catalog_trouble(f"http://127.0.0.1:{server.getsockname()[1]}")
+    with scripted_server(answer(200, {})) as plain:
+        assert "it doesn't speak TLS as expected" in catalog_trouble(plain.uri.replace("http:", "https:"))
+
+
+def test_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    text = "its name can't be resolved: Name or service not known"
+    assert text in catalog_trouble("http://catalog.example")
     message = network_error(_UNKNOWN_NAME)
     assert message == ": its name can't be resolved: failed to lookup address information: Name or service not known"
 

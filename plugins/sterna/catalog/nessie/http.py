@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import ssl
 import time
 from collections.abc import Mapping
@@ -183,7 +184,7 @@ class NessieHttp:
         try:
             response: _Response = retrying(self._send, method, path, params, body)
         except httpx.RequestError as error:
-            raise CatalogUnreachable(f"{self._label} gives no usable answer: {_reason(error)}") from error
+            raise CatalogUnreachable(f"{self._label} gives no usable answer: {request_problem(error)}") from error
         self._raise_for_status(response)
         parsed = response.json()
         if parsed is None:
@@ -211,9 +212,9 @@ class NessieHttp:
         try:
             response = self._send(method, path, params, body)
         except _NOTHING_SENT as error:
-            raise CatalogUnreachable(f"{self._label} can't be reached: {_reason(error)}") from error
+            raise CatalogUnreachable(f"{self._label} can't be reached: {request_problem(error)}") from error
         except httpx.RequestError as error:
-            raise CatalogStateUnknown(f"{unknown_outcome}: {_reason(error)}") from error
+            raise CatalogStateUnknown(f"{unknown_outcome}: {request_problem(error)}") from error
         if response.status >= 500 and _PERMISSION_DENIED in _message(response):
             raise NotPrimary(f"{self._label} takes no commits: it serves a copy of the catalog, or was fenced")
         if response.status >= 500:
@@ -229,7 +230,7 @@ class NessieHttp:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, httpx.RequestError):
             attempt = f"attempt {state.attempt_number} of {self._deadlines.attempts}"
-            _log.warning("%s gives no usable answer, %s: %s", self._label, attempt, _reason(error))
+            _log.warning("%s gives no usable answer, %s: %s", self._label, attempt, request_problem(error))
 
     def _send(self, method: str, path: str, params: Mapping[str, str | int] | None, body: Any) -> _Response:
         started = time.monotonic()
@@ -275,8 +276,29 @@ def _message(response: _Response) -> str:
     return f"{code} {message}".strip()[:_MAX_SHOWN_CHARACTERS]
 
 
-def _reason(error: httpx.RequestError) -> str:
+def request_problem(error: httpx.RequestError) -> str:
+    """Return why a request had no usable answer: silence, a refused connection, a name and a certificate told apart."""
+    cause = _innermost(error)
+    if isinstance(error, httpx.ConnectTimeout):
+        return "no connection in time"
+    if isinstance(error, httpx.TimeoutException):
+        return f"no answer in time: {error}"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError):
+        return f"it doesn't speak TLS as expected: {cause.reason or type(cause).__name__}"
+    if isinstance(cause, socket.gaierror):
+        return f"its name can't be resolved: {cause.strerror}"
+    if isinstance(cause, ConnectionRefusedError):
+        return "the connection is refused: nothing listens there"
     return f"{type(error).__name__} {error}".strip()
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return the operating system's or TLS's error in a chain: the libraries in between have one class for all."""
+    while not isinstance(error, OSError) and (earlier := error.__cause__ or error.__context__) is not None:
+        error = earlier
+    return error
 
 
 def _last_outcome(state: RetryCallState) -> Any:

@@ -232,8 +232,11 @@ def _try_parse_json(text: str) -> Any:
 
 
 def _secret_spellings(secret: str) -> Iterator[str]:
-    """Yield the forms of a secret in messages: a signed query or connection string also in part, and decoded."""
-    yield from (secret, secret.lstrip("?"))
+    """Yield the forms of a secret in messages, in JSON and in URIs: a signed query or connection string also in part,
+    and decoded.
+    """
+    yield from (secret, secret.lstrip("?"), quote(secret, safe=""), quote(secret))
+    yield from (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
     for part in secret.replace("&", ";").split(";"):
         name, _, value = part.lstrip("?").partition("=")
         if name in _SECRET_PARTS and len(value) >= _MIN_SECRET_CHARACTERS:

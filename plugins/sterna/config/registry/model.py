@@ -31,7 +31,7 @@ from sterna.config.registry.remote_types import (
     unknown_options,
 )
 from sterna.config.registry.store_type import StoreType
-from sterna.config.registry.types import Host, HttpUri, Identifier, Name, Uri
+from sterna.config.registry.types import Host, HttpUri, Identifier, Name, SparkMaster, Uri
 from sterna.config.yaml import Fault, Faults, FieldPath, StrictModel, case_colliding_credentials
 
 SOURCE_BRANCH = "main"
@@ -110,7 +110,7 @@ class Region(StrictModel):
     replica_branch: str = ""
     replica_root: Uri
     catalog: CatalogAddress
-    spark: str = "local[*]"
+    spark: SparkMaster = "local[*]"
     localize: Literal["auto", "spark", "here"] = "auto"
     limits: Limits = Limits()
     bulk_copy_threshold: Annotated[int, Field(ge=0)] = 1 << 30

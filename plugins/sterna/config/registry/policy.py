@@ -9,14 +9,16 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
-from sterna.config.durations import DURATION_UNITS, MAX_PAST_SECONDS, duration_seconds
+from sterna.config.durations import DURATION_PATTERN, DURATION_UNITS, MAX_PAST_SECONDS, duration_seconds
 from sterna.config.registry.types import Uri
 from sterna.config.yaml import StrictModel
 
 _ELEMENT = r"(?:\\.|[^.\\])"  # a letter of one name in a dotted key; `\.` is a dot inside a name
 CatalogName = Annotated[str, Field(min_length=1, max_length=255)]
+# Validators of the models refuse others, in words; an editor goes by the pattern.
+_Duration = Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^{DURATION_PATTERN}$"})]
 _ELEMENTS = re.compile(f"{_ELEMENT}+")
 
 
@@ -38,7 +40,7 @@ class History(StrictModel):
 
     model_config = ConfigDict(json_schema_extra=_allow_full)
     latest: Annotated[int, Field(ge=1)] | None = None
-    since: str | None = None
+    since: _Duration | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -73,7 +75,7 @@ class AdmissionPolicy(StrictModel):
         after: how long the replica may wait for compaction, such as `15m` (s, m, h, d, w).
     """
 
-    after: str
+    after: _Duration
 
     @model_validator(mode="after")
     def _validate_duration(self) -> AdmissionPolicy:
@@ -90,7 +92,7 @@ class Objective(StrictModel):
         share: of the versions of a week, how many are to be visible by then, such as 0.99; at most 0.999999.
     """
 
-    lag: str
+    lag: _Duration
     share: Annotated[float, Field(gt=0, le=0.999999)]
 
     @model_validator(mode="after")
@@ -126,7 +128,7 @@ class Policy(StrictModel):
     atomic: Literal["strict", "relaxed"] = "strict"
     ship: AdmissionPolicy | None = None
     objective: Objective | None = None
-    keep_dropped: str | None = None
+    keep_dropped: _Duration | None = None
 
     @model_validator(mode="after")
     def _validate_keep_dropped(self) -> Policy:

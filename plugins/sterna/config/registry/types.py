@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, StringConstraints
 
@@ -37,10 +37,21 @@ def _validate_uri(value: str) -> str:
     return value.rstrip("/")
 
 
+def _has_server(uri: str) -> bool:
+    """Return whether a URI has a host, and a port that there is, if any."""
+    try:
+        parts = urlsplit(uri)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # its text quotes the URI, which may hold a password
+        return False
+
+
 def _validate_http_uri(value: str) -> str:
     scheme, separator, rest = value.partition("://")
-    if not separator or scheme not in ("http", "https"):
-        raise ValueError("expected http://… or https://…")
+    if not separator or scheme not in ("http", "https") or not _has_server(value):
+        raise ValueError("expected http://… or https://…, with a host, and a port from 1 to 65535 if any")
+    if "?" in rest or "#" in rest:
+        raise ValueError("expected a URI without query and fragment")
     if "@" in rest.partition("/")[0]:
         raise ValueError(
             "user-info in a URI is refused: put the credential into an Airflow connection and name it in credential_id"
@@ -48,8 +59,18 @@ def _validate_http_uri(value: str) -> str:
     return value.rstrip("/")
 
 
+def _validate_spark(value: str) -> str:
+    parameters = value.split(";")[1:] if value.startswith("sc://") else []
+    if any(SECRET_OPTION.search(parameter.partition("=")[0]) for parameter in parameters):
+        raise ValueError("a token is refused here: put it into the variable SPARK_CONNECT_AUTHENTICATE_TOKEN")
+    if "@" in value.partition("://")[2].partition("/")[0]:
+        raise ValueError("user-info in a URI is refused")
+    return value
+
+
 Uri = Annotated[str, AfterValidator(_validate_uri)]
 HttpUri = Annotated[str, AfterValidator(_validate_http_uri)]
+SparkMaster = Annotated[str, AfterValidator(_validate_spark)]
 # No "~" (it separates an id from an alias's scheme) and no leading "_" (sterna's own folders below a replica root).
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]{0,62}$")]

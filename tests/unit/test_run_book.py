@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from sterna import errors
 from sterna.operations.alarms import ALARM_CHECKS
-from sterna.operations.run_book import card_link, error_card
+from sterna.operations.run_book import RUN_BOOK_VARIABLE, card_link, error_card
 from sterna.replication.replica.held import WAITS
 from sterna.storage.client import TooLarge
 from tests.support.prose import Document
@@ -97,6 +99,18 @@ def test_every_alarm_has_an_entry() -> None:
     assert [check.kind for check in ALARM_CHECKS][:1] == ["branch"]
     assert len(headings) == len(ALARM_CHECKS) - 1 == len(words)
     assert [word for word, heading in zip(words, headings, strict=True) if word not in heading] == []
+
+
+def test_each_alarm_leads_to_its_entry() -> None:
+    headings = re.findall("^### (.+)$", ALARMS, re.MULTILINE)
+    assert [{check.entry} for check in ALARM_CHECKS[1:]] == [
+        Document(ROOT, f"### {heading}").anchors() for heading in headings
+    ]
+
+
+def test_links_lead_to_where_an_operator_keeps_the_run_book(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUN_BOOK_VARIABLE, "https://wiki.example/sterna")
+    assert card_link("Diverged") == "https://wiki.example/sterna#diverged"
 
 
 def test_sections_that_messages_name_are_there() -> None:

@@ -126,7 +126,10 @@ def _log_status(status: RegionStatus, progress: Progress) -> None:
     held = oldest_first(status.held)
     for held_table in held[:_MAX_SHOWN_HELD]:
         progress(
-            printable(f"held: {held_table.held.key}: {held_table.held.kind}: {held_table.held.reason}; {held_table.do}")
+            printable(
+                f"held: {held_table.held.key}: {held_table.held.kind}: {held_table.held.reason}; {held_table.do}"
+                f"{f', see {held_table.card}' if held_table.card else ''}"
+            )
         )
     if len(held) > _MAX_SHOWN_HELD:
         progress(f"and {len(held) - _MAX_SHOWN_HELD} more tables held: sterna status has all of them")

@@ -24,8 +24,8 @@ from sterna.airflow.base import parse_options
 from sterna.airflow.metrics import record_sync
 from sterna.airflow.reconcile import SternaReconcileOperator as SternaReconcileOperator
 from sterna.airflow.settings import max_map_length
+from sterna.operations.run_book import describe_with_card
 from sterna.replication.plan.options import SyncOptions, option_name
-from sterna.runtime.failures import describe_error
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -180,7 +180,7 @@ class SternaLocalizeOperator(SternaOperator):
         region, copied = self.open(), merge_stage_reports(self.copied, self.run)
         # The copies' reports stay the same, however often this task is repeated.
         if copied.failed and (error := stages.blocking_error(region, self.run, copied)):
-            raise AirflowFailException(f"{describe_error(error)}; {_CLEAR_RUN_HINT}")
+            raise AirflowFailException(f"{describe_with_card(error)}; {_CLEAR_RUN_HINT}")
         return STAGE_REPORT.dumps(stages.localize(region, self.run, copied, self.log_progress))
 
 

@@ -13,7 +13,7 @@ from sterna.airflow.metrics import record_reconcilers
 from sterna.airflow.settings import get_option
 from sterna.airflow.steps import StepOperator
 from sterna.errors import Remedy, SternaError, UsageError
-from sterna.runtime.failures import describe_error
+from sterna.operations.run_book import describe_with_card
 from sterna.runtime.status import alarm_lines
 
 if TYPE_CHECKING:
@@ -87,4 +87,4 @@ def raise_severest(failed: Mapping[str, SternaError], *, has_retried: bool) -> N
     name, error = next(iter(failed.items()))  # those that no retry cures come first
     if error.remedy is Remedy.RETRY and not has_retried:
         raise error
-    raise AirflowFailException(f"{len(failed)} failed; {name}: {describe_error(error)}") from error
+    raise AirflowFailException(f"{len(failed)} failed; {name}: {describe_with_card(error)}") from error

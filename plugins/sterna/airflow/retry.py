@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import RetryDecision, RetryPolicy
 
 from sterna.errors import Remedy, SternaError
-from sterna.runtime.failures import describe_error
+from sterna.operations.run_book import describe_with_card
 from sterna.runtime.retry_delay import RetryDelay
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class RemedyRetryPolicy(RetryPolicy):
         """Return what to do about a failure (see `RetryPolicy.evaluate`)."""
         if not isinstance(exception, SternaError):
             return RetryDecision.default()
-        reason = describe_error(exception)
+        reason = describe_with_card(exception)
         if exception.remedy is not Remedy.RETRY:
             return RetryDecision.fail(reason)
         delay = RetryDelay(self.delay.total_seconds(), self.max_delay.total_seconds())

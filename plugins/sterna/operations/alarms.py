@@ -46,12 +46,14 @@ class AlarmCheck:
         kind: its name, in the pages' JSON as well; the run book has an entry for each.
         condition: when it is raised, for people; Airflow shows it beside the DAG of the alert.
         text: returns what is wrong with a region, in one line, or "".
+        entry: anchor of its entry in the run book; "" where the text names an error's card.
         exit_code: of `sterna status`.
     """
 
     kind: str
     condition: str
     text: Callable[[RegionStatus, AlarmLimits], str]
+    entry: str
     exit_code: ExitCode = ExitCode.SUCCESS
 
 
@@ -62,7 +64,15 @@ def find_alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Condition, .
     not be read.
     """
     texts = ((check, printable(check.text(status, limits))) for check in ALARM_CHECKS)
-    return tuple(blocked(check.kind, text, exit_code=check.exit_code) for check, text in texts if text)
+    return tuple(
+        blocked(check.kind, _with_entry(check, text), exit_code=check.exit_code) for check, text in texts if text
+    )
+
+
+def _with_entry(check: AlarmCheck, text: str) -> str:
+    from sterna.operations.run_book import entry_link  # Airflow parses what this module imports
+
+    return f"{text}: see {entry_link(check.entry)}" if check.entry else text
 
 
 def alarm_lag(status: RegionStatus, limits: AlarmLimits) -> float | None:
@@ -107,7 +117,9 @@ def budget_text(objective: ObjectiveStatus) -> str:
 
 
 def _branch_text(status: RegionStatus, _: AlarmLimits) -> str:
-    return status.problem
+    if not status.problem_kind:
+        return status.problem
+    return f"{status.problem_kind}: {status.problem}: see {status.problem_card}"
 
 
 def _cut_off_text(status: RegionStatus, _: AlarmLimits) -> str:
@@ -215,26 +227,68 @@ def _slots_text(status: RegionStatus, limits: AlarmLimits) -> str:
 
 
 ALARM_CHECKS: Final = (
-    AlarmCheck("branch", "the replica branch can't be used", _branch_text, ExitCode.CHANGED),
+    AlarmCheck("branch", "the replica branch can't be used", _branch_text, "", ExitCode.CHANGED),
     AlarmCheck(
         "lag",
         "the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`",
         _lag_text,
+        "r-lags--s-behind-main",
     ),
-    AlarmCheck("transit", "a table is in transit for as long", _transit_text),
-    AlarmCheck("held", "a table is held for as long, unless `[sterna] ignore_held` names it", _held_text),
-    AlarmCheck("held", "the list of held tables can't be read", _unread_held_text, ExitCode.RETRY_LATER),
-    AlarmCheck("objective", "an `objective` of a policy burns its budget too fast", _objective_text),
+    AlarmCheck(
+        "transit",
+        "a table is in transit for as long",
+        _transit_text,
+        "r-lags-behind-main-by-more-than--s-with-tables-in-transit",
+    ),
+    AlarmCheck(
+        "held",
+        "a table is held for as long, unless `[sterna] ignore_held` names it",
+        _held_text,
+        "r-holds--tables-for-more-than--s",
+    ),
+    AlarmCheck(
+        "held",
+        "the list of held tables can't be read",
+        _unread_held_text,
+        "r--tables-are-held-among-them--the-list-of-held-tables-cant-be-read",
+        ExitCode.RETRY_LATER,
+    ),
+    AlarmCheck(
+        "objective", "an `objective` of a policy burns its budget too fast", _objective_text, "r-misses-an-objective-"
+    ),
     AlarmCheck(
         "objective",
         "whether an `objective` is met can't be said",
         _unknown_objective_text,
+        "r-whether-objectives-are-met-is-unknown-",
         ExitCode.RETRY_LATER,
     ),
-    AlarmCheck("cut off", "the region is cut off from the primary's catalog", _cut_off_text, ExitCode.RETRY_LATER),
-    AlarmCheck("gc", "no clean-up has made progress for `[sterna] gc_limit`", _gc_text),
-    AlarmCheck("slot", "a replication slot is near its limit (`[sterna] slot_limit`)", _slots_text),
-    AlarmCheck("upkeep", "maintenance is configured, and waits for a silent region", _upkeep_text),
-    AlarmCheck("unseen", "a part of the region's state can't be read", _unseen_text, ExitCode.RETRY_LATER),
+    AlarmCheck(
+        "cut off",
+        "the region is cut off from the primary's catalog",
+        _cut_off_text,
+        "r-is-cut-off-primary--does-not-answer",
+        ExitCode.RETRY_LATER,
+    ),
+    AlarmCheck("gc", "no clean-up has made progress for `[sterna] gc_limit`", _gc_text, "no-clean-up-of-r-gets-ahead"),
+    AlarmCheck(
+        "slot",
+        "a replication slot is near its limit (`[sterna] slot_limit`)",
+        _slots_text,
+        "replication-slots-near-or-over-max_slot_wal_keep_size",
+    ),
+    AlarmCheck(
+        "upkeep",
+        "maintenance is configured, and waits for a silent region",
+        _upkeep_text,
+        "maintenance-of-main-waits-for-r",
+    ),
+    AlarmCheck(
+        "unseen",
+        "a part of the region's state can't be read",
+        _unseen_text,
+        "the-state-of-r-is-incomplete-not-read-",
+        ExitCode.RETRY_LATER,
+    ),
 )
 """All alarms, in the order in which they are shown."""

@@ -7,13 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sterna.catalog.reader import CatalogReader
 from sterna.config.registry.model import SOURCE_BRANCH, Location, Registry
 from sterna.config.secrets import Secrets
-from sterna.errors import SternaError, UnsafeUri
+from sterna.errors import CatalogUnreachable, SternaError, UnsafeUri
 from sterna.operations.run_book import error_card
 from sterna.replication.replica.region import RegionContext, open_region, read_registry, region_named
+
+if TYPE_CHECKING:
+    from sterna.storage.objects import Objects
 
 
 @dataclass(frozen=True)
@@ -101,13 +105,16 @@ def _settings_summary(registry: Registry, name: str) -> str:
 
 
 def _probe_region(context: RegionContext, progress: Callable[[str], None]) -> list[Probe]:
+    from sterna.operations.status.read import open_probe_store
+
+    objects = open_probe_store(context)
     checks: dict[str, Callable[[], str]] = {
-        f"catalog {context.region.catalog.read}": lambda: _check_catalog(context.catalog),
+        f"catalog {context.region.catalog.read}": partial(_check_own_catalog, context),
         "primary catalog"
         if context.registry.has_regional_catalogs
-        else f"catalog {context.region.catalog.write}": lambda: _check_catalog(context.primary),
+        else f"catalog {context.region.catalog.write}": partial(_check_primary, context),
         **{
-            f"store {location.prefix}": partial(_check_store, context, location)
+            f"store {location.prefix}": partial(_check_store, objects, location)
             for location in context.registry.locations
         },
         "rclone": _check_rclone,
@@ -133,14 +140,29 @@ def run_probe(region: str, target: str, check: Callable[[], str], progress: Call
         return Probe(region, target, False, str(error), error.exit_code, name, error.remedy.value, card)
 
 
-def _check_catalog(catalog: CatalogReader) -> str:
+def _check_own_catalog(context: RegionContext) -> str:
+    from sterna.replication.replica.catalog_copy import probe_catalog
+
+    probe_catalog(context)
+    return _main_text(context.catalog)
+
+
+def _check_primary(context: RegionContext) -> str:
+    from sterna.replication.replica.catalog_copy import probe_primary
+
+    if reason := probe_primary(context):
+        raise CatalogUnreachable(reason)
+    return _main_text(context.primary)
+
+
+def _main_text(catalog: CatalogReader) -> str:
     reference = catalog.reference(SOURCE_BRANCH)
     return f"{reference.name}@{reference.hash[:12]}"
 
 
-def _check_store(context: RegionContext, location: Location) -> str:
+def _check_store(objects: Objects, location: Location) -> str:
     with suppress(UnsafeUri):  # an unusual key: the store was listed all the same
-        next(iter(context.objects.list(location.prefix)), None)
+        next(iter(objects.list(location.prefix)), None)
     return "can be listed"
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from sterna import errors
 from sterna.replication.replica.held import WAITS
+from sterna.runtime.failures import describe_error
 
 RUN_BOOK: Final = "docs/operations.md"
+RUN_BOOK_VARIABLE: Final = "STERNA_RUN_BOOK"
+"""Names where an operator's own people read the run book, such as a page of a wiki."""
 _SHARED_CARDS: Final = (
     "answertoolarge-outoftime-queuefull",
     "baddrop-dropoverlimit-keyreused",
@@ -50,12 +54,27 @@ def card_link(error_name: str) -> str:
     name = error_name.lower()
     shared = next((anchor for anchor in _SHARED_CARDS if name in anchor.split("-")), "")
     has_own = error_name == WAITS or _has_card(getattr(errors, error_name, None))
-    return f"{RUN_BOOK}#{shared or name}" if shared or has_own else ""
+    return entry_link(shared or name) if shared or has_own else ""
+
+
+def entry_link(anchor: str) -> str:
+    """Return the link to an entry of the run book.
+
+    Args:
+        anchor: that of the entry's heading.
+    """
+    return f"{os.environ.get(RUN_BOOK_VARIABLE) or RUN_BOOK}#{anchor}"
 
 
 def error_card(error: errors.SternaError) -> str:
     """Return the link to the card of an error, or of what it is a kind of; "" where there is none."""
     return next(filter(None, (card_link(kind.__name__) for kind in type(error).__mro__)), "")
+
+
+def describe_with_card(error: errors.SternaError) -> str:
+    """Return an error's class and message, and the link to its card."""
+    card = error_card(error)
+    return f"{describe_error(error)}{f', see {card}' if card else ''}"
 
 
 def _has_card(error_class: object) -> bool:

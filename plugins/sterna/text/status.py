@@ -26,6 +26,11 @@ def status_text(status: RegionStatus) -> str:
         _summary_line(status),
         *([f"  {status.cut_off.line}"] if status.cut_off else []),
         *(
+            []
+            if status.replica_hash
+            else [f"  {status.region} has never synced: unpause its DAG, or sterna sync --region {status.region}"]
+        ),
+        *(
             [f"  published at the primary and not served here yet: {status.unserved[:12]}: see sterna catalog status"]
             if status.unserved
             else []
@@ -43,7 +48,7 @@ def status_text(status: RegionStatus) -> str:
         *([f"  {storage_line(status.stored)}"] if status.stored else []),
         *(f"  region {name} runs another registry" for name in status.other_registry),
         *(f"  not read: {check}" for check in status.unseen),
-        *([f"  {status.problem}"] if status.problem else []),
+        *([f"  {_problem_line(status)}"] if status.problem else []),
     ]
     return join_lines(lines)
 
@@ -102,8 +107,17 @@ def held_line(table: HeldStatus) -> str:
     since = table.held.since or "an unknown time"
     return one_line(
         f"held {table.held.key} since {since}{attempts}: {table.held.kind}: {table.held.reason} {table.held.file} -> "
-        f"{table.do}"
+        f"{_with_card(table.do, table.card)}"
     )
+
+
+def _problem_line(status: RegionStatus) -> str:
+    kind = f"{status.problem_kind}: " if status.problem_kind else ""
+    return _with_card(f"{kind}{status.problem}", status.problem_card)
+
+
+def _with_card(text: str, card: str) -> str:
+    return f"{text}, see {card}" if card else text
 
 
 def short_retention_line(table: ShortRetention) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -53,9 +54,10 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def message(look: Any, status: RegionStatus, **settings: Any) -> str:
+    """What the alert says, without the links to the run book."""
     with pytest.raises(AirflowFailException) as caught:
         look(status, **settings)
-    return str(caught.value)
+    return re.sub(r": see docs/operations\.md#\S+$", "", str(caught.value), flags=re.MULTILINE)
 
 
 def test_a_sound_region_is_green(look: Any, metrics: dict[str, float]) -> None:
@@ -86,6 +88,17 @@ def test_a_branch_that_can_not_be_used_fails(look: Any, metrics: dict[str, float
     assert message(look, broken) == "changed by somebody"
     assert "sterna.lag_seconds" not in metrics
     assert metrics["sterna.alarms"] == 1
+
+
+def test_an_alarm_ends_with_the_link_to_its_entry(look: Any) -> None:
+    unusable = replace(SOUND, problem="no", problem_kind="Diverged", problem_card="docs/operations.md#diverged")
+    with pytest.raises(AirflowFailException) as caught:
+        look(replace(unusable, unseen=("the slots: no",)))
+    assert str(caught.value).splitlines() == [
+        "Diverged: no: see docs/operations.md#diverged",
+        "the state of eu is incomplete; not read: the slots: no: "
+        "see docs/operations.md#the-state-of-r-is-incomplete-not-read-",
+    ]
 
 
 def test_a_table_that_is_held_for_a_month_fails_by_its_name(look: Any, metrics: dict[str, float]) -> None:

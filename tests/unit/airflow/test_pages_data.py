@@ -104,6 +104,7 @@ def test_a_card_says_what_status_says(client: TestClient) -> None:
     assert client.get("/api/regions").json() == {"own": "eu", "regions": ["eu", "us"]}
     card = client.get("/api/regions/eu").json()
     assert [(item["held"]["key"], item["held"]["kind"]) for item in card["held"]] == [("ns.bad", "UnregisteredUri")]
+    assert card["held"][0]["card"] == "docs/operations.md#unregistereduri-on-a-table"
     assert card["watermark"] == card["source_hash"]
     assert (card["shared"], card["alarms"]) == (True, [])
     windows = {window["window"]: window["count"] for window in card["delays"]["windows"]}

@@ -38,7 +38,7 @@ def recorded(errors: Mapping[str, SternaError]) -> Mapping[str, SternaError]:
     ],
 )
 def test_a_task_with_an_error_that_no_retry_cures_is_not_repeated(failed: dict[str, SternaError], message: str) -> None:
-    with pytest.raises(AirflowFailException, match=f"^{message}$"):
+    with pytest.raises(AirflowFailException, match=rf"^{message}, see docs/operations\.md#\S+$"):
         raise_severest(recorded(failed), has_retried=False)
 
 

@@ -8,6 +8,7 @@ from airflow.sdk import RetryAction
 
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.errors import CatalogUnreachable, Remedy, SternaError, UnregisteredUri
+from sterna.operations.run_book import error_card
 
 POLICY = RemedyRetryPolicy(delay=timedelta(seconds=5), max_delay=timedelta(minutes=5))
 
@@ -24,7 +25,8 @@ def _classes(root: type[SternaError] = SternaError) -> Iterator[type[SternaError
 def test_an_error_is_repeated_exactly_when_it_says_so(kind: type[SternaError]) -> None:
     decision = POLICY.evaluate(kind("it broke"), 1, 3)
     assert decision.action is (RetryAction.RETRY if kind.remedy is Remedy.RETRY else RetryAction.FAIL)
-    assert decision.reason == f"{kind.__name__}: it broke"
+    card = error_card(kind("it broke"))
+    assert decision.reason == f"{kind.__name__}: it broke{f', see {card}' if card else ''}"
 
 
 def test_pauses_double_up_to_a_bound() -> None:
@@ -36,7 +38,8 @@ def test_the_reason_names_table_and_file() -> None:
     error = UnregisteredUri("outside every prefix", table="shop.orders", file="s3://stray/x")
     assert (
         POLICY.evaluate(error, 1, 3).reason
-        == "UnregisteredUri: outside every prefix [table shop.orders] [file s3://stray/x]"
+        == "UnregisteredUri: outside every prefix [table shop.orders] [file s3://stray/x], "
+        "see docs/operations.md#unregistereduri-on-a-table"
     )
 
 

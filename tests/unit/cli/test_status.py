@@ -39,6 +39,8 @@ KEYS = [
     "silent",
     "uncopied",
     "delays",
+    "problem_kind",
+    "problem_card",
 ]
 
 
@@ -49,7 +51,7 @@ def test_json_has_the_keys_that_it_always_had(world: World, sterna: Sterna) -> N
     status = json.loads(answer.out)
     assert (answer.code, list(status)) == (0, KEYS)
     (held,) = status["held"]
-    assert list(held) == ["held", "lag_seconds", "do", "tries", "last_try"]
+    assert list(held) == ["held", "lag_seconds", "do", "tries", "last_try", "card"]
     assert (held["held"]["key"], held["tries"]) == ("ns.gone", 1)
     assert "tried 1 times" in sterna("status").out
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from sterna.operations.status import explain_table as explaining
 from sterna.operations.status.explain_table import explain_table, leading_key
+from sterna.operations.status.read import read_status
 from sterna.operations.status.table_model import TableState, TableStatus
 from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.catalog_copy import PrimaryOutage
 from sterna.replication.replica.held import Held
 from sterna.replication.sync.run import sync
 from sterna.text.table_status import table_status_text
@@ -24,7 +31,8 @@ def test_a_table_of_the_watermark_is_fresh(world: World) -> None:
 
 def test_a_table_that_changed_since_is_behind_and_others_stay_fresh(world: World) -> None:
     world.commit(a=world.write("a"), b=world.write("b"))
-    assert "seeded" in why(world, "a").reason
+    never = why(world, "a")
+    assert (never.state, "never synced" in never.reason) == (TableState.BEHIND, True)
     run(world)
     first = world.commit(a=world.write("a"))
     world.commit(a=world.write("a"))
@@ -75,6 +83,34 @@ def test_an_excluded_table_names_its_rule(world: World) -> None:
     assert why(excluding, "secret").state is why(excluding, "quiet").state is TableState.EXCLUDED
     assert why(excluding, "secret").reason == "residency 'ns.secret': only in us"
     assert why(excluding, "quiet").reason == "policy '*.quiet': replicate is false"
+
+
+def test_a_table_that_an_earlier_registry_kept_off_is_not_fresh_before_the_next_sync(world: World) -> None:
+    world.commit(a=world.write("a"), late=world.write("late"))
+    run(ruled(world, policies=[{"tables": ["*.late"], "replicate": False}]))
+    table = why(world, "late")
+    assert (table.state, table.next_try) == (TableState.BEHIND, "the next sync")
+    assert "by what the registry said then" in table.reason
+    assert why(world, "a").state is TableState.FRESH
+    run(world)
+    assert why(world, "late").state is TableState.FRESH
+
+
+def test_while_a_region_is_cut_off_nothing_is_fresh_or_gone_for_certain(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own copy of the catalog doesn't show what was committed since."""
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    world.commit(b=world.write("b"))
+    outage = PrimaryOutage("us", "does not answer", "ab" * 32, "2026-07-01T00:00:00+00:00", "")
+    monkeypatch.setattr(explaining, "read_status", lambda context: replace(read_status(context), cut_off=outage))
+    fresh, absent, behind = why(world, "a"), why(world, "c"), why(world, "b")
+    assert (fresh.state, fresh.lag_seconds) == (TableState.UNKNOWN, None)
+    assert "own copy of the catalog it is fresh; main may have changed it since" in fresh.reason
+    assert absent.state is TableState.UNKNOWN and "never on main" in absent.reason
+    assert behind.state is TableState.BEHIND, "that it is behind is certain"
+    assert fresh.note.startswith("cut off: primary us does not answer")
 
 
 def test_a_dropped_table_and_one_that_never_was(world: World) -> None:

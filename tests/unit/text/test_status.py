@@ -40,6 +40,7 @@ def test_a_region_that_was_never_synced() -> None:
     new = replace(STATUS, replica_hash="", watermark="", last_run="", last_commit="")
     assert status_text(new).splitlines() == [
         "main_replica_eu: at main@nothing, main is at efefefefefef; lag 12.3 s, being seeded",
+        "  eu has never synced: unpause its DAG, or sterna sync --region eu",
         "  last commit never by run -",
     ]
 
@@ -74,6 +75,15 @@ def test_all_that_is_known_is_said() -> None:
         "  not read: the evidence of runs: does not answer",
         "  somebody else committed",
     ]
+
+
+def test_errors_have_their_names_and_the_links_to_their_cards() -> None:
+    carded = replace(HELD, card="docs/operations.md#unsupported")
+    lines = status_text(
+        replace(STATUS, held=(carded,), problem="no", problem_kind="Diverged", problem_card="book#diverged")
+    ).splitlines()
+    assert lines[-2].endswith(" -> wait, see docs/operations.md#unsupported")
+    assert lines[-1] == "  Diverged: no, see book#diverged"
 
 
 def test_the_oldest_lag_comes_first_and_beside_it_the_one_without_held_tables() -> None:

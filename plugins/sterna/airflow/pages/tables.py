@@ -18,6 +18,7 @@ from sterna.catalog.tables import content_snapshot_id
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ReferenceNotFound, SternaError, printable
 from sterna.notifications.change_log.log import EventLog
+from sterna.operations.run_book import card_link
 from sterna.replication.replica.tags import pinned_until
 from sterna.text.plain import to_plain
 
@@ -66,6 +67,7 @@ class TableRow:
         """What a page shows of it; the snapshot is text, since JavaScript's numbers can't hold it."""
         snapshot = content_snapshot_id(self.replica)
         row = {"key": self.key, "state": self.state, "lag": self.lag, "held": to_plain(self.held)}
+        row["card"] = card_link(self.held.kind) if self.held else ""
         return {**row, "snapshot": "" if snapshot is None else str(snapshot)}
 
     @property

@@ -9,20 +9,23 @@ from itertools import islice
 
 from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import BranchChanged, Diverged, Remedy, SternaError, remedy_of
-from sterna.operations.run_book import card_link, error_card
+from sterna.errors import Remedy, remedy_of
+from sterna.operations.run_book import card_link
 from sterna.operations.status.gather import with_retries
 from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus
-from sterna.operations.status.read import read_status, with_transit
+from sterna.operations.status.read import read_status, with_probe_store, with_transit
 from sterna.operations.status.table_model import TableState, TableStatus
-from sterna.replication.replica.head import read_head
+from sterna.replication.replica.catalog_copy import probe_catalog
 from sterna.replication.replica.held import Held
-from sterna.replication.replica.lag import watermark_lag
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.retry import INITIAL_DELAY_SECONDS, MAX_DELAY_SECONDS
 
 MAX_WALKED_COMMITS = 20_000
+_STATES_OF_THE_NEWEST_COMMIT = frozenset(
+    {TableState.FRESH, TableState.DROPPED, TableState.NEVER_ON_MAIN, TableState.NOT_ON_MAIN}
+)
 _NEXT_SYNC = "the next sync"
+_UNLESS_NONE_RUNS = "nothing, unless no sync runs: see the region's DAG, or sterna sync"
 _EVERY_SYNC = "each sync: with the next commit on main, or by the schedule"
 _EVERY_SYNC_AND_PAUSES = (
     f"each sync; without a commit on main after {INITIAL_DELAY_SECONDS:.0f} s, then after pauses of up to "
@@ -59,43 +62,51 @@ def explain_table(context: RegionContext, name: str) -> TableStatus:
         UsageError: the name is no key.
     """
     key = parse_key(name)
+    probe_catalog(context)
     status = read_status(context)
     if status.cut_off:
         context = context.without_primary()
+    context = with_probe_store(context)
     note = status.cut_off.line if status.cut_off else ""
     table = TableStatus(context.region.name, key_name(key), TableState.UNKNOWN, note=note)
     content = _main_content(context, status.source_hash, key)
     if content and (rule := _exclusion_rule(context, table, content)):
         remedy = "to have it here, change that rule in the registry: the next sync takes it up"
         return replace(table, state=TableState.EXCLUDED, reason=rule, remedy=remedy)
-    if error := _branch_error(context, status):
-        remedy = error.hint or "see the run book's card: no table moves until then"
-        return _with_error(replace(table, state=TableState.STOPPED, reason=status.problem, remedy=remedy), error)
+    if status.problem:
+        return _stopped(table, status)
     if key_status := _staying_behind(context, table, status):
         return key_status
     if status.unread_held:
         remedy = "make the region's store reachable, and repeat this"
         return replace(table, reason=status.unread_held.line, remedy=remedy)
-    return _moving(context, table, key, content, status) if content else _not_on_main(context, table, key, status)
+    described = _moving(context, table, key, content, status) if content else _not_on_main(context, table, key, status)
+    return _unknown_while_cut_off(described) if status.cut_off else described
 
 
 def _exclusion_rule(context: RegionContext, table: TableStatus, content: Content) -> str:
     return context.registry.exclusion_reason(table.key, table.region, namespace=content.kind == NAMESPACE)
 
 
-def _branch_error(context: RegionContext, status: RegionStatus) -> SternaError | None:
-    """Return why the replica branch can't be used, as an error; the status has its text alone."""
-    if not status.problem:
-        return None
-    try:
-        watermark_lag(context, read_head(context.catalog, context.region.replica_branch), datetime.now(UTC))
-    except (BranchChanged, Diverged) as error:
-        return error
-    return None
+def _stopped(table: TableStatus, status: RegionStatus) -> TableStatus:
+    """Return the state of any key where the replica branch can't be used."""
+    return replace(
+        table,
+        state=TableState.STOPPED,
+        kind=status.problem_kind,
+        reason=status.problem,
+        remedy="see the run book's card: no table moves until then",
+        card=status.problem_card,
+    )
 
 
-def _with_error(table: TableStatus, error: SternaError) -> TableStatus:
-    return replace(table, kind=type(error).__name__, card=error_card(error))
+def _unknown_while_cut_off(table: TableStatus) -> TableStatus:
+    """Return a state as unknown where a newer commit of `main`, which can't be read, may have made it another one."""
+    if table.state not in _STATES_OF_THE_NEWEST_COMMIT:
+        return table
+    reason = f"by the region's own copy of the catalog it is {table.state}; main may have changed it since"
+    remedy = "make the primary's catalog reachable, and repeat this"
+    return replace(table, state=TableState.UNKNOWN, reason=reason, lag_seconds=None, remedy=remedy)
 
 
 def _staying_behind(context: RegionContext, table: TableStatus, status: RegionStatus) -> TableStatus | None:
@@ -183,11 +194,17 @@ def _moving(
     context: RegionContext, table: TableStatus, key: Key, content: Content, status: RegionStatus
 ) -> TableStatus:
     """Return the state of a key of `main` that nothing holds."""
+    if not status.replica_hash:
+        reason = "the region has never synced: its replica branch does not exist yet"
+        return replace(table, state=TableState.BEHIND, reason=reason, remedy=_UNLESS_NONE_RUNS, next_try=_NEXT_SYNC)
     if not status.watermark:
         reason = "the region is being seeded: tables appear in groups"
         return replace(table, state=TableState.BEHIND, reason=reason, next_try=_NEXT_SYNC)
     if status.watermark == status.source_hash or _main_content(context, status.watermark, key) == content:
-        return replace(table, state=TableState.FRESH, lag_seconds=0.0)
+        if _is_shown(context, key, status):
+            return replace(table, state=TableState.FRESH, lag_seconds=0.0)
+        reason = "the last sync left it out, by what the registry said then"
+        return replace(table, state=TableState.BEHIND, reason=reason, remedy=_UNLESS_NONE_RUNS, next_try=_NEXT_SYNC)
     since = _first_change_after(context, key, status)
     return replace(
         table,
@@ -195,7 +212,7 @@ def _moving(
         reason=f"main has a newer version than the region, which is at main@{status.watermark[:12]}",
         since=since,
         lag_seconds=(datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() if since else None,
-        remedy="nothing, unless no sync runs: see the region's DAG, or sterna sync",
+        remedy=_UNLESS_NONE_RUNS,
         next_try=_NEXT_SYNC,
     )
 
@@ -221,9 +238,7 @@ def _not_on_main(context: RegionContext, table: TableStatus, key: Key, status: R
         back_to = change.oldest.commit_time.isoformat() if change.oldest else ""
         reason = f"main doesn't have it, nor did the newest {change.walked} commits, back to {back_to}"
         return replace(table, state=TableState.NOT_ON_MAIN, reason=reason, remedy=hint)
-    is_shown = bool(
-        status.replica_hash and context.catalog.contents(context.region.replica_branch, status.replica_hash, [key])
-    )
+    is_shown = _is_shown(context, key, status)
     parent = change.commit.parent
     return replace(
         table,
@@ -234,6 +249,12 @@ def _not_on_main(context: RegionContext, table: TableStatus, key: Key, status: R
         remedy=f"to have it again: sterna restore {table.key} --region {table.region} --as-of {parent}",
         next_try=f"{_NEXT_SYNC} removes it here" if is_shown else "",
     )
+
+
+def _is_shown(context: RegionContext, key: Key, status: RegionStatus) -> bool:
+    """Return whether the replica branch has a key."""
+    branch = context.region.replica_branch
+    return bool(status.replica_hash and context.catalog.contents(branch, status.replica_hash, [key]))
 
 
 def _last_change(context: RegionContext, key: Key, hash: str) -> _LastChange:

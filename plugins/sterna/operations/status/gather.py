@@ -19,7 +19,8 @@ from sterna.iceberg.metadata.history import MAX_AGE_PROPERTY
 from sterna.maintenance.deletion.model import Amount
 from sterna.maintenance.gc.retained_heads import refused_versions
 from sterna.operations.status.model import ExcludedTable, HeldStatus, RegionStatus, ShortRetention
-from sterna.operations.status.read import open_probe_store, read_alarm_status
+from sterna.operations.status.read import open_probe_store, read_alarm_status, with_probe_store
+from sterna.replication.replica.catalog_copy import probe_catalog
 from sterna.replication.replica.codecs import REPORT
 from sterna.replication.replica.held import held_since
 from sterna.replication.replica.ids import format_timestamp, parse_start_time
@@ -51,9 +52,11 @@ def gather_status(context: RegionContext, *, maintenance: Maintenance | None = N
     Raises:
         CatalogError: the region's own catalog does not answer.
     """
+    probe_catalog(context)
     status = read_alarm_status(context, maintenance=maintenance, table_delays=True)
     if status.cut_off:
         context = context.without_primary()
+    context = with_probe_store(context)
     status = with_retries(context, with_excluded_sizes(context, status))
     return with_incomplete_copies(context, with_short_retention(context, status))
 

@@ -22,6 +22,7 @@ class HeldStatus:
         do: what an operator does.
         tries: how many syncs have reported it since, as far as their reports still exist; None where not read.
         last_try: when the newest of them began (ISO 8601, UTC), "" when there is none.
+        card: link to the run book's card of its error, or "".
     """
 
     held: Held
@@ -29,6 +30,7 @@ class HeldStatus:
     do: str
     tries: int | None = None
     last_try: str = ""
+    card: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ class RegionStatus:
         unread_held: those whose list can't be read; then `held` is empty. None where `held` has all of them.
         other_registry: regions whose last commit was made with another registry than this one.
         problem: why the branch can't be used, or "".
+        problem_kind, problem_card: that error's class name, and the link to its card in the run book, or "".
         refused: keys of `main` that policies or residency keep off this region.
         unserved: the branch's head at the primary, where the region's own copy of the catalog does not serve it yet.
         cut_off: the primary does not answer: all else is from the region's own copy of the catalog. None when it does.
@@ -212,3 +215,5 @@ class RegionStatus:
     silent: tuple[LaggingRegion, ...] | None = None
     uncopied: tuple[str, ...] = ()
     delays: RegionDelays | None = None
+    problem_kind: str = ""
+    problem_card: str = ""

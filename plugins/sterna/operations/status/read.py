@@ -23,6 +23,7 @@ from sterna.errors import (
 )
 from sterna.maintenance.deletion.passes import read_newest_report
 from sterna.maintenance.gc.evidence import GC_REPORT, gc_folder
+from sterna.operations.run_book import card_link, error_card
 from sterna.operations.status.delays import read_region_delays, unknown_delays
 from sterna.operations.status.model import (
     ExcludedTable,
@@ -98,7 +99,8 @@ def read_status(context: RegionContext) -> RegionStatus:
         CatalogError: the region's own catalog does not answer.
     """
     branch = context.region.replica_branch
-    problem, lag, head, now = "", None, Head("", exists=False), datetime.now(UTC)
+    problem: BranchChanged | Diverged | None = None
+    lag, head, now = None, Head("", exists=False), datetime.now(UTC)
     primary_problem = probe_primary(context)
     if primary_problem:
         context = context.without_primary()
@@ -106,7 +108,7 @@ def read_status(context: RegionContext) -> RegionStatus:
         head = read_head(context.catalog, branch)
         lag = watermark_lag(context, head, now)
     except (BranchChanged, Diverged) as error:
-        problem = str(error)
+        problem = error
         head = head if head.exists else Head(context.catalog.reference(branch).hash, exists=True)
     outage = read_primary_outage(context, primary_problem, head.watermark) if primary_problem else None
     if outage and lag is not None:
@@ -125,7 +127,9 @@ def read_status(context: RegionContext) -> RegionStatus:
         held=tuple(_held_status(table, now) for table in head.held if not table.in_transit),
         other_registry=_other_registries(context),
         refused=_excluded_tables(context),
-        problem=problem,
+        problem=str(problem) if problem else "",
+        problem_kind=type(problem).__name__ if problem else "",
+        problem_card=error_card(problem) if problem else "",
         unserved=_unserved_head(context, head),
         cut_off=outage,
         watermark_lag_seconds=lag,
@@ -145,6 +149,11 @@ def open_probe_store(context: RegionContext, workers: int = _STORE_WORKERS) -> O
         workers: how many requests run at a time.
     """
     return Objects(context.mapping, context.secrets, timeout=_STORE_TIMEOUT_SECONDS, workers=workers)
+
+
+def with_probe_store(context: RegionContext) -> RegionContext:
+    """Return a region whose stores have a short time limit (see `open_probe_store`)."""
+    return replace(context, ports=context.ports.with_objects(open_probe_store(context)))
 
 
 def _with_held(context: RegionContext, head: Head) -> tuple[Head, UnreadableHeldList | None]:
@@ -186,7 +195,8 @@ def _excluded_tables(context: RegionContext) -> tuple[ExcludedTable, ...]:
 
 
 def _held_status(held: Held, now: datetime) -> HeldStatus:
-    return HeldStatus(held, held_key_lag(held, now), _ADVICE.get(held.kind, "it is tried again at every sync"))
+    advice = _ADVICE.get(held.kind, "it is tried again at every sync")
+    return HeldStatus(held, held_key_lag(held, now), advice, card=card_link(held.kind))
 
 
 _ADVICE = {

@@ -58,6 +58,15 @@ class PrimaryOutage:
         )
 
 
+def probe_catalog(context: RegionContext) -> None:
+    """Contact the region's own catalog with a short time limit, for a command that somebody waits for.
+
+    Raises:
+        CatalogError: it does not answer within seconds; the message says why.
+    """
+    context.ports.probe_own(SOURCE_BRANCH, _PROBE_DEADLINES)
+
+
 def probe_primary(context: RegionContext) -> str:
     """Return why the primary can't be read, or "" when it answers or is this region's own."""
     if context.ports.reads_primary:

@@ -63,9 +63,22 @@ class Ports:
     @property
     def _own_catalog(self) -> CatalogWriter:
         if self._catalog is None:
-            address = self._region.catalog
-            self._catalog = self._track(open_nessie(address.read, address.credential_id, self._secrets))
+            self._catalog = self._track(self._open_own())
         return self._catalog
+
+    def _open_own(self, deadlines: Deadlines | None = None) -> NessieCatalog:
+        address = self._region.catalog
+        return open_nessie(address.read, address.credential_id, self._secrets, deadlines=deadlines)
+
+    def probe_own(self, reference: str, deadlines: Deadlines) -> None:
+        """Read a reference of the region's own catalog by a separate connection, unless one is open already.
+
+        Raises:
+            CatalogError: it can't be read within these deadlines.
+        """
+        if self._catalog is None:
+            with self._open_own(deadlines) as catalog:
+                catalog.reference(reference)
 
     @property
     def primary_region(self) -> Region:

@@ -21,6 +21,11 @@ export function badge(kind, text) {
   return el("span", { class: `badge ${kind}` }, text);
 }
 
+// A place in the run book: a link where it is an address, else its name.
+export function link(place) {
+  return /^https?:\/\//.test(place ?? "") ? el("a", { href: place, rel: "noreferrer", target: "_blank" }, place) : place;
+}
+
 export function facts(pairs) {
   return el("dl", { class: "facts" }, ...pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined)
     .flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));

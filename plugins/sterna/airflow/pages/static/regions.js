@@ -1,5 +1,5 @@
 // A card a region. Each asks for itself: one that is dark leaves the others as they are.
-import { badge, el, facts, grid, note, row, show } from "./dom.js";
+import { badge, el, facts, grid, link, note, row, show } from "./dom.js";
 import { ask } from "./api.js";
 import { count, moment, seconds, short, size } from "./format.js";
 import { sparkline } from "./spark.js";
@@ -113,7 +113,8 @@ function transit(items) {
 
 function held(items) {
   const rows = items.slice(0, MOST_HELD).map((item) => el("li", {}, el("strong", { class: "name" }, item.held.key),
-    facts([[t("since"), item.held.since ? moment(item.held.since) : t("unknown")], [t("reason"), `${item.held.kind}: ${item.held.reason}`], [t("file"), item.held.file], [t("remedy"), item.do]])));
+    facts([[t("since"), item.held.since ? moment(item.held.since) : t("unknown")], [t("reason"), `${item.held.kind}: ${item.held.reason}`], [t("file"), item.held.file], [t("remedy"), item.do],
+      [t("runBook"), link(item.card)]])));
   const more = items.length > MOST_HELD ? el("p", { class: "quiet" }, t("more", { count: count(items.length - MOST_HELD) })) : null;
   return el("details", { open: items.length <= 3 }, el("summary", {}, t("heldTables", { count: count(items.length) })), el("ul", { class: "held" }, ...rows), more);
 }

@@ -1,5 +1,5 @@
 // All tables of a region, a page at a time: the server searches, sorts and counts.
-import { badge, el, grid, note, show } from "./dom.js";
+import { badge, el, grid, link, note, show } from "./dom.js";
 import { ask } from "./api.js";
 import { count, moment, seconds, size } from "./format.js";
 import { t } from "./text.js";
@@ -75,6 +75,7 @@ export function open(place) {
 
   function line(item) {
     const why = item.held ? el("details", {}, el("summary", {}, t("why")), el("p", {}, `${item.held.kind}: ${item.held.reason}`), item.held.file ? el("p", { class: "name" }, item.held.file) : null,
+      item.card ? el("p", {}, `${t("runBook")}: `, link(item.card)) : null,
       el("p", { class: "quiet" }, `${t("since")} ${item.held.since ? moment(item.held.since) : t("unknown")}`)) : null;
     return el("tr", {}, el("th", { scope: "row", class: "name" }, item.key), el("td", {}, badge(COLORS[item.state], t(`state_${item.state}`)), why),
       el("td", { class: "id" }, item.snapshot || "–"), el("td", {}, seconds(item.lag)), el("td", { class: "figure" }, count(item.files)),

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Final
 
 _MIN_AIRFLOW_VERSION: Final = (3, 3)
+PACKAGES: Final = {
+    "cramjam": "cramjam",
+    "fastavro": "fastavro",
+    "httpcore": "httpcore",
+    "httpx": "httpx",
+    "httpx_sse": "httpx-sse",
+    "isal": "isal",
+    "marshmallow": "marshmallow<4",
+    "numba": "numba",
+    "obstore": "obstore",
+    "psycopg": "psycopg[binary]",
+    "pyarrow": "pyarrow",
+    "pydantic": "pydantic",
+    "pynessie": "pynessie",
+    "pyorc": "pyorc",
+    "rclone_python": "rclone-python",
+    "rich": "rich",
+    "tenacity": "tenacity",
+    "typer": "typer",
+    "yaml": "pyyaml",
+}
+"""The packages that all of sterna needs, by the module that each brings."""
 
 
 def require_airflow(installed: str) -> None:
@@ -23,6 +48,24 @@ def require_airflow(installed: str) -> None:
         )
 
 
+def require_packages(packages: Mapping[str, str] = PACKAGES) -> None:
+    """Refuse to load sterna from Airflow's plugins folder, which brings no packages along, where some are missing.
+
+    Args:
+        packages: as `PACKAGES`.
+
+    Raises:
+        ImportError: it names all of them, in one line.
+    """
+    missing = [package for module, package in packages.items() if find_spec(module) is None]
+    if missing:
+        raise ImportError(f"sterna lacks packages in Airflow's environment: pip install {shlex.join(missing)}")
+
+
 # The core alone may be installed, or nothing: then the imports raise.
 with suppress(PackageNotFoundError):
     require_airflow(version("apache-airflow"))
+try:
+    version("sterna")
+except PackageNotFoundError:
+    require_packages()

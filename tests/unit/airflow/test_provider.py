@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sterna.airflow import cli, require_airflow, settings
+from sterna.airflow import PACKAGES, cli, require_airflow, require_packages, settings
 from sterna.airflow.provider import get_provider_info
 from sterna.cli import main
 from sterna.config.registry.credential import rclone_environment
@@ -127,3 +130,19 @@ def test_an_airflow_that_is_too_old_is_named(installed: str) -> None:
 @pytest.mark.parametrize("installed", ["3.3.0", "3.3.0b2", "3.10.1", "4.0.0"])
 def test_a_newer_airflow_is_taken(installed: str) -> None:
     require_airflow(installed)
+
+
+def test_from_the_plugins_folder_what_is_missing_is_named_in_one_line() -> None:
+    require_packages()
+    packages = {"json": "json", "no_such_module": "no-such-package", "no_such_driver": "driver[binary]"}
+    with pytest.raises(ImportError) as caught:
+        require_packages(packages)
+    assert str(caught.value) == (
+        "sterna lacks packages in Airflow's environment: pip install no-such-package 'driver[binary]'"
+    )
+
+
+def test_each_package_that_sterna_needs_is_looked_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=]", text)[0] for text in project["dependencies"]}
+    assert {package.partition("<")[0] for package in PACKAGES.values()} == needed

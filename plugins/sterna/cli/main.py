@@ -45,7 +45,6 @@ app = typer.Typer(
     help="Geo-distributed replication of Apache Iceberg tables.",
     epilog=EPILOG.replace("`", ""),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

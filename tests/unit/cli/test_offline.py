@@ -61,3 +61,10 @@ def test_one_region_or_an_error(sterna: Sterna, tmp_path: Path, monkeypatch: pyt
     wrong.write_text(EXAMPLE.read_text().replace("replica_root", "replica_rot"))
     answer = sterna("registry", "check", "--offline", "--registry", str(wrong))
     assert (answer.code, "registry.yaml:" in answer.err) == (2, True)
+
+
+def test_a_shell_completes_commands() -> None:
+    environment = {**os.environ, "_STERNA_COMPLETE": "complete_bash", "COMP_WORDS": "sterna regi", "COMP_CWORD": "1"}
+    command = [sys.executable, "-m", "sterna.cli.main"]
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+    assert answer.stdout.split() == ["registry"]

@@ -148,8 +148,10 @@ def _check_own_catalog(context: RegionContext) -> str:
 
 
 def _check_primary(context: RegionContext) -> str:
-    from sterna.replication.replica.catalog_copy import probe_primary
+    from sterna.replication.replica.catalog_copy import probe_catalog, probe_primary
 
+    if context.ports.reads_primary:
+        probe_catalog(context)
     if reason := probe_primary(context):
         raise CatalogUnreachable(reason)
     return _main_text(context.primary)

@@ -43,6 +43,7 @@ _CONFLICTING_VARIABLES = (
 _DENIED = re.compile(r"status code: 40[13]\b|<Code>ExpiredToken</Code>")
 _NOT_SENT = re.compile(r"error sending request$")
 # The client's debugging output has the innermost error, as Rust prints it.
+_TIMED_OUT = re.compile(r"\bkind: Timeout\b")
 _NETWORK_ERRORS = {
     "its certificate is not accepted: ": re.compile(r"InvalidCertificate\(\s*(\w+)"),
     "its name can't be resolved: ": re.compile(r'"dns error",.*?error: "([^"]+)"', re.DOTALL),
@@ -331,7 +332,9 @@ def _reason(credential: Credential | None, error: BaseException) -> str:
 
 
 def network_error(debug: str) -> str:
-    """Return what kept a request from being sent: name, certificate and connection have one text without it."""
+    """Return what kept a request from an answer: silence, name, certificate and connection have one text without it."""
+    if _TIMED_OUT.search(debug):
+        return ": no answer in time"
     for prefix, pattern in _NETWORK_ERRORS.items():
         if match := pattern.search(debug):
             return f": {prefix}{match[1]}"

@@ -13,10 +13,21 @@ from pathlib import Path
 import pytest
 
 from sterna.config.registry.credential import Credential
-from sterna.errors import ClockSkew, CredentialError, StoreDenied, StoreUnreachable, UsageError
+from sterna.config.secrets import environment_secrets
+from sterna.errors import (
+    CatalogUnreachable,
+    ClockSkew,
+    CredentialError,
+    StoreDenied,
+    StoreUnreachable,
+    UsageError,
+)
 from sterna.operations.bundle import readable_credentials, variable_names, write_bundle
 from sterna.operations.doctor import Examination, check_clock, clock_skew_seconds, probe_rights
-from sterna.operations.registry_check import Probe
+from sterna.operations.registry_check import Probe, check_registry
+from sterna.replication.execution import spark_executor
+from sterna.replication.replica import catalog_copy
+from sterna.replication.replica.region import RegionContext
 from sterna.text.doctor import bundle_texts, doctor_text
 from tests.support.small_world import World, quiet, refusing
 from tests.unit.cli.conftest import Sterna
@@ -114,6 +125,20 @@ def test_the_date_of_a_cached_answer_says_nothing_of_a_clock() -> None:
 def test_a_server_that_does_not_answer_is_unreachable() -> None:
     with pytest.raises(StoreUnreachable, match="the connection is refused"):
         check_clock("http://127.0.0.1:1")
+
+
+def test_a_shared_catalog_is_tried_within_seconds_and_not_in_minutes(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(context: RegionContext) -> None:
+        raise CatalogUnreachable("no answer in time")
+
+    path = tmp_path / "registry.json"
+    path.write_text(world.registry.model_dump_json(by_alias=True))
+    monkeypatch.setattr(catalog_copy, "probe_catalog", silent)
+    monkeypatch.setattr(spark_executor, "open_spark", silent)
+    failed = [probe for probe in check_registry(path, "eu", environment_secrets({}), quiet).probes if not probe.good]
+    assert [probe.message for probe in failed if probe.what.startswith("catalog ")] == ["no answer in time"]
 
 
 def test_the_text_has_versions_then_each_check() -> None:

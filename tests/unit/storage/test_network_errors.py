@@ -32,7 +32,7 @@ _UNKNOWN_NAME = """Connect, ConnectError( "dns error", Custom { kind: Uncategori
     error: "failed to lookup address information: Name or service not known", }, ), )"""
 
 
-def trouble(endpoint: str) -> str:
+def trouble(endpoint: str, timeout: float = 20.0) -> str:
     lake = samples.location("us-lake", "s3://us-lake", "us")
     options = {"endpoint": endpoint, "region": "us-east-1", "provider": "Other"}
     lake |= {"remote": {"type": "s3", "options": options}, "credential_id": "us"}
@@ -40,7 +40,7 @@ def trouble(endpoint: str) -> str:
     regions = [samples.region(name, f"s3://{name}-replica") for name in ("us", "eu")]
     registry = Registry.model_validate({"regions": regions, "locations": [lake, *roots]})
     credential = Credential(id="us", login="key", password="secret")
-    store = Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=20.0)
+    store = Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=timeout)
     with pytest.raises(StoreUnreachable) as caught:
         store.size("s3://us-lake/t/1.parquet")
     return caught.value.message
@@ -97,7 +97,9 @@ def test_a_closed_port() -> None:
 
 def test_a_server_that_is_silent_and_one_that_does_not_speak_tls() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert "no answer in time" in catalog_trouble(f"http://127.0.0.1:{server.getsockname()[1]}")
+        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert "no answer in time" in catalog_trouble(uri)
+        assert "error sending request: no answer in time" in trouble(uri, timeout=0.2)
     with scripted_server(answer(200, {})) as plain:
         assert "it doesn't speak TLS as expected" in catalog_trouble(plain.uri.replace("http:", "https:"))
 

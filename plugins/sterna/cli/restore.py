@@ -65,8 +65,8 @@ def restore(
     if list_only:
         oldest = datetime.now(UTC) - parse_duration("--since", since)
         with open_context(registry, region) as context:
-            restorable = list_restorable(context, tuple(names or ()), oldest)
-        output.result({"restorable": restorable}, restorable_text(restorable))
+            listed = list_restorable(context, tuple(names or ()), oldest)
+        output.result({"restorable": listed.versions, "gap": listed.gap}, restorable_text(listed))
         return
     if not as_of:
         raise UsageError("--as-of is missing: which state is to come back", hint="see sterna restore --list")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sterna.text.lines import NOTHING_CHANGED, join_lines
 
 if TYPE_CHECKING:
-    from sterna.maintenance.restore.listing import Restorable
+    from sterna.maintenance.restore.listing import RestorableVersions
     from sterna.maintenance.restore.model import RestoredTable, RestoreReport
 
 
@@ -32,15 +31,16 @@ def restored_text(report: RestoreReport) -> str:
     return join_lines(lines)
 
 
-def restorable_text(restorable: Sequence[Restorable]) -> str:
+def restorable_text(listed: RestorableVersions) -> str:
     """Return what can be restored as lines for people."""
-    if not restorable:
-        return "main has left nothing in that time"
-    return join_lines(
+    lines = [
         f"{it.key} {'dropped' if it.dropped else 'changed'} at {it.until}, --as-of {it.as_of}: "
         f"metadata {'is at ' + ', '.join(it.places) if it.places else 'is nowhere'}"
-        for it in restorable
-    )
+        for it in listed.versions
+    ]
+    if listed.gap:
+        lines.append(f"the list ends here: {listed.gap}")
+    return join_lines(lines or ["main has left nothing in that time"])
 
 
 def _table_lines(table: RestoredTable) -> list[str]:

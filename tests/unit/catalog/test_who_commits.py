@@ -13,8 +13,8 @@ from types import ModuleType
 from sterna.brokers import kafka_source
 from sterna.catalog import any_branch
 from sterna.maintenance.gc import fencing, pin
+from sterna.maintenance.restore import commit as restore_commit
 from sterna.maintenance.restore import pins as restore_pins
-from sterna.maintenance.restore import run as restore
 from sterna.notifications.sinks import offset
 from sterna.pipelines.publish import protocol
 from sterna.pipelines.publish import spark as wap_spark
@@ -51,5 +51,5 @@ def test_the_right_to_commit_is_taken_in_one_module() -> None:
 
 
 def test_whoever_takes_it_is_known() -> None:
-    users = files_of(fencing, pin, tables, offset, publish, commit, restore, restore_pins)
+    users = files_of(fencing, pin, tables, offset, publish, commit, restore_commit, restore_pins)
     assert matching_files(re.compile(rf"from {re.escape(commit_access.__name__)} import")) == users

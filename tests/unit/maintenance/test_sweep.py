@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
@@ -12,16 +13,19 @@ import pytest
 
 from sterna.catalog.model import Content, Put
 from sterna.config.sections.maintenance import Maintenance
-from sterna.errors import Busy, SternaError, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
+from sterna.errors import Busy, FilesGone, SternaError, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
+from sterna.maintenance.restore import pins as restore_pins
 from sterna.maintenance.restore.model import RestoreRequest
 from sterna.maintenance.restore.run import restore
 from sterna.maintenance.tables import gather
 from sterna.maintenance.tables import orphan_files as sweeping
-from sterna.maintenance.tables.orphan_files import MainScope, sweep
+from sterna.maintenance.tables.orphan_files import POLLED_SECONDS, MainScope, sweep
+from sterna.maintenance.tables.records import write_begin_marker
 from sterna.maintenance.tables.results import SweepReport
 from sterna.replication.failover import certain_term
 from sterna.storage.objects import Objects
 from tests.support.gc import after
+from tests.support.patching import replace_functions
 from tests.support.small_world import World, make_world, quiet, refusing, ruled, run, with_registry
 
 
@@ -307,3 +311,73 @@ def test_a_dropped_table_stays_in_place_for_as_long_as_its_policy_says(world: Wo
     for days in (40, 42):
         swept(world, after(days=days))
     assert not in_place & files(world)
+
+
+def found_by_sweeps(world: World) -> str:
+    """A table that was dropped, and that the next sweep deletes; the commit of `main` that had it."""
+    had = world.commit(b=world.write("b"))
+    run(world)
+    world.commit(b=None)
+    run(world)
+    swept(world, after(hours=27))
+    return had
+
+
+def restored_from_home(world: World, had: str) -> None:
+    report = restore(world.context(), RestoreRequest(had, ("ns.b",), source="home"), quiet, apply=True)
+    assert [it.files_from for it in report.tables] == ["home"]
+
+
+def files_of(world: World, name: str) -> set[str]:
+    return {file for file in files(world) if file.startswith(f"{name}/")}
+
+
+@pytest.mark.parametrize("is_pinned", [True, False])
+def test_a_sweep_between_a_restores_look_and_its_commit_keeps_what_comes_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_pinned: bool
+) -> None:
+    had, commit, sweeps = found_by_sweeps(world), world.catalog.commit, list[SweepReport]()
+    before = files_of(world, "b")
+
+    def race(branch: str, *arguments: Any, **options: Any) -> str:
+        if branch == "main" and not sweeps:
+            sweeps.append(swept(world, after(days=3)))
+        return commit(branch, *arguments, **options)
+
+    monkeypatch.setattr(world.catalog, "commit", race)
+    if not is_pinned:  # so that it is known what keeps them
+        monkeypatch.setattr(restore_pins, "is_swept", lambda region: False)
+        with pytest.raises(FilesGone, match="it was restored, and not all of its files"):
+            restored_from_home(world, had)
+        return
+    restored_from_home(world, had)
+    assert files_of(world, "b") == before and len(sweeps) == 1
+    assert {it.kind for it in world.catalog.references()} == {"BRANCH"}, "the pin is gone"
+    swept(world, after(days=5))
+    assert files_of(world, "b") == before
+
+
+@pytest.mark.parametrize("state", ["at work", "done", "unseen"])
+def test_a_restore_waits_for_sweeps_that_may_not_have_seen_its_pin(
+    world: World, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    had, waits = found_by_sweeps(world), list[float]()
+    head = world.catalog.reference("main").hash
+    victim = next((world.folder / "us" / "lake" / "b").rglob("*.parquet"))
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        victim.unlink()  # by the poll of before, the sweep may
+
+    replace_functions(monkeypatch, restore_pins, time, sleep=sleep)
+    if state == "at work":
+        write_begin_marker(world.context("us"), "sweep-at-work")
+    if state == "done":
+        restored_from_home(world, had)
+        assert waits == []
+        return
+    records = f"file://{world.folder}/us/replica" if state == "unseen" else "file:///nowhere"
+    with refusing(records, StoreDenied), pytest.raises(FilesGone, match="nothing was committed") as gone:
+        restored_from_home(world, had)
+    assert waits == [POLLED_SECONDS] and victim.name in gone.value.message
+    assert world.catalog.reference("main").hash == head

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sterna.catalog.model import ICEBERG_TABLE, Delete, Put, key_name
+from sterna.catalog.model import ICEBERG_TABLE, Delete, key_name
 from sterna.errors import (
+    CatalogConflict,
     CatalogError,
     CatalogUnreachable,
     CredentialError,
@@ -21,8 +24,8 @@ from sterna.errors import (
     TableLives,
     UsageError,
 )
+from sterna.maintenance.restore import commit as restore_commit
 from sterna.maintenance.restore import files as restore_files
-from sterna.maintenance.restore.listing import list_restorable
 from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
 from sterna.maintenance.restore.run import restore
 from sterna.replication.replica.head import MOVED_TABLES, RESTORED_FROM
@@ -30,6 +33,7 @@ from sterna.replication.verify.findings import MISSING, Findings
 from sterna.replication.verify.run import Depth, verify
 from sterna.text.restore import restored_text
 from tests.support.gc import after, clean
+from tests.support.patching import replace_functions
 from tests.support.small_world import World, make_world, quiet, refusing, ruled, run
 
 
@@ -296,6 +300,64 @@ def test_a_change_of_main_in_between_is_no_surprise(world: World, monkeypatch: p
     assert not changes and "ns.u" not in main(world)
 
 
+def test_a_busy_main_keeps_no_restore_from_its_commit_and_is_not_read_again_as_a_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = world.write("t")
+    had = world.commit(t=uri)
+    world.commit(t=None)
+    commit, entries, heads, reads = world.catalog.commit, world.catalog.entries, list[str](), list[str]()
+
+    def race(branch: str, *arguments: Any, **options: Any) -> str:
+        if branch == "main" and len(heads) < 30 and arguments[2] != "write":
+            heads.append(world.commit(**{f"v{len(heads)}": "file:///v"}))
+        return commit(branch, *arguments, **options)
+
+    def counted(ref: str, hash: str) -> Any:
+        reads.append(hash)
+        return entries(ref, hash)
+
+    monkeypatch.setattr(world.catalog, "commit", race)
+    monkeypatch.setattr(world.catalog, "entries", counted)
+    replace_functions(monkeypatch, restore_commit, time, sleep=lambda seconds: None)
+    report = restored(world, "t", as_of=had)
+    assert len(heads) == 30 and len(reads) == 2, "the past, and the present once"
+    assert main(world)["ns.t"] == uri and report.commit == world.catalog.reference("main").hash
+
+
+def test_a_main_that_never_rests_ends_a_restore_by_name(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    had = world.commit(t=world.write("t"))
+    world.commit(t=None)
+    commit, seconds = world.catalog.commit, itertools.count(step=50)
+
+    def race(branch: str, *arguments: Any, **options: Any) -> str:
+        if branch == "main" and arguments[2] != "write":
+            world.commit(**{f"v{next(seconds)}": "file:///v"})
+        return commit(branch, *arguments, **options)
+
+    monkeypatch.setattr(world.catalog, "commit", race)
+    replace_functions(monkeypatch, restore_commit, time, sleep=lambda _: None, monotonic=lambda: float(next(seconds)))
+    with pytest.raises(CatalogConflict, match="main was committed to again and again") as starved:
+        restored(world, "t", as_of=had)
+    assert "nothing was restored" in starved.value.message and "ns.t" not in main(world)
+
+
+def test_a_namespace_that_is_dropped_meanwhile_ends_a_restore(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    had = world.commit(t=world.write("t"))
+    world.commit(t=None)
+    commit, drops = world.catalog.commit, [Delete(("ns",))]
+
+    def race(branch: str, head: str, operations: Any, *arguments: Any, **options: Any) -> str:
+        if branch == "main" and drops:
+            commit("main", head, [drops.pop()], "write")
+        return commit(branch, head, operations, *arguments, **options)
+
+    monkeypatch.setattr(world.catalog, "commit", race)
+    with pytest.raises(CatalogConflict, match="read it again; nothing was committed"):
+        restored(world, "t", as_of=had)
+    assert main(world) == {}
+
+
 def test_a_branch_keeps_the_state_before_the_commit_that_succeeded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,25 +412,3 @@ def test_a_file_that_goes_with_the_commit_is_named(
         restored(world, "t", as_of=had, source=source)
     assert file.name in gone.value.message and "ns.t" in main(world)
     assert [len(names) for names in pinned] == [source == "eu"] and branches(world) == set()
-
-
-def test_what_can_be_had_is_listed(world: World) -> None:
-    had = purged(world)
-    listed = list_restorable(world.context(), (), after(days=-1))
-    assert [(it.key, it.as_of, it.dropped, it.places) for it in listed] == [("ns.t", had, True, ("eu",))]
-    world.commit(u=world.write("u"))
-    before = world.catalog.reference("main").hash
-    world.commit(u=world.write("u"))
-    assert [it.key for it in list_restorable(world.context(), (), after(days=-1))] == ["ns.t"]
-    named = list_restorable(world.context(), ("ns.u",), after(days=-1))
-    assert [(it.key, it.as_of, it.dropped, it.places) for it in named] == [("ns.u", before, False, ("home",))]
-    assert list_restorable(world.context(), (), after(days=1)) == ()
-
-
-def test_a_renamed_table_is_not_listed_as_dropped(world: World) -> None:
-    had = world.commit(t=world.write("t"))
-    content = world.catalog.contents("main", had, [("ns", "t")])[("ns", "t")]
-    world.catalog.commit("main", had, [Delete(("ns", "t")), Put(("ns", "u"), content)], "rename")
-    assert list_restorable(world.context(), (), after(days=-1)) == ()
-    named = list_restorable(world.context(), ("ns.t",), after(days=-1))
-    assert [(it.key, it.as_of, it.dropped) for it in named] == [("ns.t", had, False)]

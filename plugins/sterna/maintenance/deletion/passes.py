@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sterna.storage.objects import Objects
 
 _SUFFIX = ".parquet"
-_REPORT_SUFFIX = ".json"
+REPORT_SUFFIX = ".json"
 R = TypeVar("R", bound=PassReport)
 MAX_OBJECT_FILES = 250_000  # files in one object of a record
 _SORT_BATCH_ROWS = 50_000  # an older version's record is one object, in no order
@@ -79,7 +79,7 @@ def read_passes(context: RegionContext, folder: str, before: datetime) -> list[P
 
 def save_report(objects: Objects, folder: str, record: Record[R], report: R) -> None:
     """Store the report of a pass."""
-    objects.write_new(f"{folder}/{report.pass_id}{_REPORT_SUFFIX}", record.dumps(report).encode())
+    objects.write_new(f"{folder}/{report.pass_id}{REPORT_SUFFIX}", record.dumps(report).encode())
 
 
 def read_newest_report(objects: Objects, folder: str, record: Record[R]) -> R | None:
@@ -88,7 +88,7 @@ def read_newest_report(objects: Objects, folder: str, record: Record[R]) -> R | 
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
     """
-    reports = [(modified, uri) for uri, _, modified in objects.list(folder) if uri.endswith(_REPORT_SUFFIX)]
+    reports = [(modified, uri) for uri, _, modified in objects.list(folder) if uri.endswith(REPORT_SUFFIX)]
     try:
         return record.loads(objects.read(max(reports)[1])) if reports else None
     except (ValueError, ObjectMissing):

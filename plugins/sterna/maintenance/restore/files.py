@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 
 from sterna.catalog.model import Commit, Content, Key, key_name
 from sterna.config.registry.model import Region
@@ -23,7 +24,7 @@ from sterna.maintenance.restore.model import Selected
 from sterna.replication.replica.desired_state import desired_content
 from sterna.replication.replica.head import RUN_ID, SOURCE_HASH, load_held_list, parse_head
 from sterna.replication.replica.held import Held
-from sterna.replication.replica.point_in_time import PastMain
+from sterna.replication.replica.point_in_time import Ancestry, PastMain, lost_before
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.findings import (
     FOREIGN,
@@ -38,7 +39,7 @@ from sterna.replication.verify.findings import (
 )
 from sterna.replication.verify.locations import Places
 from sterna.replication.verify.source_faults import SourcePlaces
-from sterna.replication.verify.table import check_source, check_structure
+from sterna.replication.verify.table import TableReach, check_source, check_structure
 
 UNSEEN = (StoreUnreachable, StoreDenied, CredentialError)
 """Errors that say nothing of a file: its store can't be used."""
@@ -107,10 +108,25 @@ def replica_fault(context: RegionContext, name: str, content: Content) -> str:
     """
     findings = Findings(name)
     try:
-        check_structure(context, Places(context.mapping), content, None, findings)
+        context.mapping.require_resident(content.metadata_location or "")
+        reached = check_structure(context, Places(context.mapping), content, None, findings)
+        _require_resident(context, reached)
     except SternaError as error:
         return str(error)
     return _first_fault(findings, _REPLICA_FAULTS)
+
+
+def _require_resident(context: RegionContext, reached: TableReach) -> None:
+    """See that a region may have all files that a version reaches there: a copy counts as its original.
+
+    Raises:
+        NotResident: a residency rule keeps one out of it.
+    """
+    if not context.mapping.excluded_places:
+        return
+    deletes = (uri for uri, _ in reached.deletes)
+    for uri in chain(reached.lists, reached.manifests, deletes, reached.content):
+        context.mapping.require_resident(uri)
 
 
 def find_replica_versions(
@@ -119,7 +135,8 @@ def find_replica_versions(
     """Return what a region's replica branch has of some versions of `main`, exactly; no store is read.
 
     The branch is read back to its first commit that is of the past commit, or of one before it. What it held there, or
-    got since, of the very metadata.json that `main` had is that version.
+    got since, of the very metadata.json that `main` had is that version. A commit that is of one that `main` has lost
+    ends nothing: what came before it may have the version.
 
     Args:
         context: the region that the restore is run for.
@@ -137,10 +154,9 @@ def find_replica_versions(
             replica_versions.absent[selected.source] = f"it may not be there: {reason}"
         else:
             unseen[selected.source] = selected
-    with suppress(ReferenceNotFound):  # a region without a replica branch
-        _search_branch(replica_versions, past, unseen)
+    gap = _search_branch(replica_versions, past, unseen) if unseen else ""
     for key in unseen:
-        replica_versions.absent.setdefault(key, f"{region.replica_branch} never had that version")
+        replica_versions.absent.setdefault(key, gap or f"{region.replica_branch} never had that version")
     return replica_versions
 
 
@@ -158,22 +174,41 @@ def localized_uris(context: RegionContext, name: str, content: Content) -> dict[
     return uris
 
 
-def _search_branch(replica_versions: ReplicaVersions, past: PastMain, unseen: dict[Key, Selected]) -> None:
-    """Take from a replica branch's history the versions that it has, out of `unseen`."""
+def _search_branch(replica_versions: ReplicaVersions, past: PastMain, unseen: dict[Key, Selected]) -> str:
+    """Take from a replica branch's history the versions that it has, out of `unseen`.
+
+    Returns:
+        Where the history ends too early, because the catalog has lost commits; "" where it doesn't.
+    """
     context = replica_versions.context
-    for commit in context.primary.history(context.region.replica_branch, operations=True):
-        if not unseen:
-            return
-        source_hash = commit.properties.get(SOURCE_HASH)
-        if source_hash and source_hash not in past.newer and RUN_ID in commit.properties:
-            contents = context.primary.contents(context.region.replica_branch, commit.hash, list(unseen))
-            _take(replica_versions, commit.hash, contents.items(), unseen)
-            held = _held_at(context, commit) if unseen else {}
-            for key in unseen:
-                if entry := held.get(key_name(key)):
-                    replica_versions.absent[key] = f"it was {entry.state} there: {entry.kind}: {entry.reason}"
-            return
-        _take(replica_versions, commit.hash, ((put.key, put.content) for put in commit.puts), unseen)
+    branch, ancestry, oldest = context.region.replica_branch, Ancestry(context.primary, past.commit.hash), None
+    try:
+        for commit in context.primary.history(branch, operations=True):
+            if not unseen:
+                return ""
+            oldest = commit
+            source_hash = commit.properties.get(SOURCE_HASH)
+            is_own = source_hash and source_hash not in past.newer and RUN_ID in commit.properties
+            if is_own and ancestry.has(source_hash or ""):
+                _take_all(replica_versions, commit, unseen)
+                return ""
+            _take(replica_versions, commit.hash, ((put.key, put.content) for put in commit.puts), unseen)
+    except ReferenceNotFound:
+        if oldest is None:  # a region without a replica branch
+            return ""
+        return f"{lost_before(branch, oldest)}: whether that version was there isn't known"
+    return ""
+
+
+def _take_all(replica_versions: ReplicaVersions, commit: Commit, unseen: dict[Key, Selected]) -> None:
+    """Take what a branch held at a commit, and say why it hadn't the rest."""
+    context = replica_versions.context
+    contents = context.primary.contents(context.region.replica_branch, commit.hash, list(unseen))
+    _take(replica_versions, commit.hash, contents.items(), unseen)
+    held = _held_at(context, commit) if unseen else {}
+    for key in unseen:
+        if entry := held.get(key_name(key)):
+            replica_versions.absent[key] = f"it was {entry.state} there: {entry.kind}: {entry.reason}"
 
 
 def _held_at(context: RegionContext, commit: Commit) -> Mapping[str, Held]:

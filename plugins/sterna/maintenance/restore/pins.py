@@ -1,33 +1,56 @@
-"""Pins of a restore: what it found in a replica stays until `main` names it."""
+"""Pins of a restore: what it found in a replica or at home stays until `main` names it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 
 from sterna.catalog.writer import CatalogWriter
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import SternaError
 from sterna.maintenance.gc.pin import require_no_gc_since
+from sterna.maintenance.tables.orphan_files import POLLED_SECONDS
+from sterna.maintenance.tables.records import is_swept, unfinished_sweeps
 from sterna.replication.replica.commit_access import writer
 from sterna.replication.replica.head import Head, read_head
-from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.replica.tags import pin_tag
 
 _PIN_DURATION = timedelta(days=1)  # longer than any restore takes to look for its files
 
 
 class Pins(ExitStack):
-    """Keeps commits of replica branches from clean-ups while their files are looked for; `main` does so afterwards.
+    """Keeps commits from clean-ups and sweeps while their files are looked for; `main` does so afterwards.
 
     Args:
         now: the time; what a killed restore left is over a day later.
+        progress: receives why a restore waits.
     """
 
-    def __init__(self, now: datetime) -> None:
+    def __init__(self, now: datetime, progress: Progress) -> None:
         super().__init__()
-        self._until = now + _PIN_DURATION
+        self._until, self._progress = now + _PIN_DURATION, progress
         self._heads: list[tuple[RegionContext, Head]] = []
+
+    def hold_home(self, context: RegionContext, commit: str) -> None:
+        """Keep what a commit of `main` names from the sweeps of all regions that have any.
+
+        A tag that is named after a region counts for that region's sweeps, and is deleted by its clean-up once it is
+        over.
+
+        Args:
+            context: any region.
+            commit: its hash.
+        """
+        catalog = writer(context)
+        swept = [region for region in map(context.of_region, context.registry.regions) if _may_be_swept(region)]
+        for region in swept:
+            name = pin_tag(region.region.name, self._until, commit)
+            catalog.create_tag(name, SOURCE_BRANCH, commit)
+            self.callback(_delete_tag, catalog, name, commit)
+        self._wait_for_sweeps(swept)
 
     def hold(self, context: RegionContext, commits: Collection[str]) -> None:
         """Keep commits of a region's replica branch.
@@ -43,6 +66,14 @@ class Pins(ExitStack):
             name = pin_tag(context.region.name, self._until, commit)
             catalog.create_tag(name, branch, commit)
             self.callback(_delete_tag, catalog, name, commit)
+        if commits:  # a replica names files in place that are its own region's
+            self._wait_for_sweeps([context])
+
+    def _wait_for_sweeps(self, regions: Collection[RegionContext]) -> None:
+        """Wait until each sweep that may be at work goes by a poll of all references that has the tags."""
+        if sweeps := [sweep for region in regions for sweep in _sweeps_at_work(region)]:
+            self._progress(f"waiting {POLLED_SECONDS:.0f} seconds for {', '.join(sweeps)}: files that come back stay")
+            time.sleep(POLLED_SECONDS)
 
     def require_intact(self) -> None:
         """See that no clean-up deleted files meanwhile that may not have seen a pin.
@@ -52,6 +83,21 @@ class Pins(ExitStack):
         """
         for context, previous_head in self._heads:
             require_no_gc_since(context, previous_head)
+
+
+def _may_be_swept(region: RegionContext) -> bool:
+    """Return whether a sweep of a region may delete anything: one whose records can't be read may."""
+    try:
+        return is_swept(region)
+    except SternaError:
+        return True
+
+
+def _sweeps_at_work(region: RegionContext) -> list[str]:
+    try:
+        return unfinished_sweeps(region)
+    except SternaError:
+        return [f"a sweep of {region.region.name}, whose records can't be read"]
 
 
 def _delete_tag(catalog: CatalogWriter, name: str, commit: str) -> None:

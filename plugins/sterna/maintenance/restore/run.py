@@ -7,15 +7,13 @@ tables (`sterna.replication.failover.tables`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from uuid import uuid4
 
-from sterna.catalog.main_branch import commit_to_main
 from sterna.catalog.model import Content, Key, key_name
 from sterna.config.registry.model import SOURCE_BRANCH, Region
-from sterna.errors import CatalogConflict, CatalogError, FilesGone, NothingToRestore, SternaError, UsageError
+from sterna.errors import FilesGone, NoSuchMoment, NothingToRestore, UsageError, list_some
+from sterna.maintenance.restore.commit import commit_restored
 from sterna.maintenance.restore.files import (
     UNSEEN,
     ReplicaVersion,
@@ -27,15 +25,11 @@ from sterna.maintenance.restore.files import (
 from sterna.maintenance.restore.model import HOME, RestoredTable, RestoreReport, RestoreRequest, Selected, Selection
 from sterna.maintenance.restore.pins import Pins
 from sterna.maintenance.restore.positions import find_rewound, write_rewound
-from sterna.maintenance.restore.select import restore_operations, select
+from sterna.maintenance.restore.select import select
 from sterna.maintenance.restore.summary import read_counts
-from sterna.replication.replica.commit_access import writer
-from sterna.replication.replica.head import MOVED_TABLES, REGION, RESTORE_ID, RESTORED_FROM
 from sterna.replication.replica.point_in_time import PastMain, read_past
 from sterna.replication.replica.region import Progress, RegionContext
-from sterna.replication.replica.tags import branch_before_restore
-
-_MAX_ATTEMPTS = 5
+from sterna.replication.replica.tags import LOST_PREFIX
 
 
 @dataclass(frozen=True)
@@ -79,11 +73,9 @@ def restore(
     """
     _validate_source(context, request.source)
     started_at = now or datetime.now(UTC)
-    past = read_past(context.primary, request.as_of, started_at)
-    old_contents = dict(context.primary.entries(SOURCE_BRANCH, past.commit.hash))
-    selection = select(request, old_contents, dict(context.primary.entries(SOURCE_BRANCH, past.head)))
+    past, old_contents, selection = _read_selection(context, request, started_at)
     _require_residency(context, selection)
-    with Pins(started_at) as pins:
+    with Pins(started_at, progress) as pins:
         places = _find_files(context, request, past, selection.tables, progress, pins if apply else None)
         places |= _with_rewinds(context, past, selection.tables, places)
         is_change = apply and bool(selection.tables or selection.namespaces)
@@ -93,10 +85,34 @@ def restore(
         report = _report(context, past, selection, places)
         if not is_change:
             return report
-        report = _commit(context, request, old_contents, selection, places, report)
+        contents = {target: place.content for target, place in places.items()}
+        copies = sum(place.source != HOME for place in places.values())
+        report = commit_restored(context, request, old_contents, selection, contents, report, copies)
         progress(f"{len(report.tables)} tables and views are back: commit {report.commit[:12]} on {SOURCE_BRANCH}")
         _require_files(context, selection.tables, places)
     return report
+
+
+def _read_selection(
+    context: RegionContext, request: RestoreRequest, now: datetime
+) -> tuple[PastMain, dict[Key, Content], Selection]:
+    """Return the commit of `main`, what it had, and what of that is to be restored.
+
+    Raises:
+        NoSuchMoment, NothingToRestore, TableLives: as `read_past` and `select`; where `main` has lost commits, the
+            message names the branches that keep these.
+    """
+    try:
+        past = read_past(context.primary, request.as_of, now)
+        old_contents = dict(context.primary.entries(SOURCE_BRANCH, past.commit.hash))
+        present = dict(context.primary.entries(SOURCE_BRANCH, past.head))
+        return past, old_contents, select(request, old_contents, present)
+    except (NoSuchMoment, NothingToRestore) as error:
+        lost = [it.name for it in context.primary.references() if it.name.startswith(LOST_PREFIX)]
+        if not lost:
+            raise
+        message = f"{error.message}; commits that main has lost are on {list_some(lost)}"
+        raise type(error)(message, table=error.table, hint=error.hint) from error
 
 
 def _find_files(
@@ -117,6 +133,8 @@ def _find_files(
         StoreUnreachable, StoreDenied, CredentialError: as `_look_at_home`.
     """
     faults: dict[Key, dict[str, str]] = {selected.target: {} for selected in tables}
+    if pins is not None and tables and not request.takes_copies:
+        pins.hold_home(context, past.commit.hash)
     places = {} if request.takes_copies else _find_at_home(context, tables, faults, progress)
     for region in _regions(context, request.source):
         missing = [selected for selected in tables if selected.target not in places]
@@ -236,59 +254,6 @@ def _report(context: RegionContext, past: PastMain, selection: Selection, places
         tuple(key_name(put.key) for put in selection.namespaces),
         selection.left,
     )
-
-
-def _commit(
-    context: RegionContext,
-    request: RestoreRequest,
-    old_contents: dict[Key, Content],
-    selection: Selection,
-    places: dict[Key, _Place],
-    report: RestoreReport,
-) -> RestoreReport:
-    """Commit what was selected, as long as `main` holds what it was selected for.
-
-    Raises:
-        CatalogConflict: it doesn't, or changes faster than this commits.
-    """
-    operations = restore_operations(selection, {target: place.content for target, place in places.items()})
-    copies = sum(place.source != HOME for place in places.values())
-    properties = {REGION: context.region.name, RESTORED_FROM: report.as_of, RESTORE_ID: uuid4().hex}
-    properties |= {MOVED_TABLES: str(copies)} if copies else {}
-    message = f"{len(report.tables)} tables and views restored as of {report.as_of[:12]}"
-    for is_last_attempt in (attempt == _MAX_ATTEMPTS - 1 for attempt in range(_MAX_ATTEMPTS)):
-        head = context.primary.reference(SOURCE_BRANCH).hash
-        if select(request, old_contents, dict(context.primary.entries(SOURCE_BRANCH, head))) != selection:
-            raise CatalogConflict("main has changed what is to be restored: read it again; nothing was committed")
-        with suppress(*(() if is_last_attempt else (CatalogConflict,))):
-            commit = commit_to_main(writer(context), head, operations, message, properties, identified_by=[RESTORE_ID])
-            return replace(report, commit=commit, kept_on=_keep_present(context, selection, head, commit))
-    raise AssertionError("unreachable")
-
-
-def _keep_present(context: RegionContext, selection: Selection, head: str, commit: str) -> str:
-    """Keep the state before on a branch where something that lives was replaced; return its name, else "".
-
-    That is done after the commit, so that a commit that fails, or is sent again, leaves no branch behind.
-
-    Args:
-        head: hash of the head of `main` before the commit.
-        commit: hash of the commit.
-
-    Raises:
-        CatalogError: the branch can't be made; the message says how to make it.
-    """
-    if all(selected.present is None for selected in selection.tables):
-        return ""
-    name = branch_before_restore(datetime.now(UTC), head)
-    try:
-        return writer(context).create_branch(name, head).name
-    except SternaError as error:
-        raise CatalogError(
-            f"it was restored by commit {commit}, and the branch that keeps the state before can't be made: "
-            f"{error.message}",
-            hint=f"make the branch {name} at commit {head} of {SOURCE_BRANCH} soon: clean-ups keep what a branch shows",
-        ) from error
 
 
 def _require_files(context: RegionContext, tables: Sequence[Selected], places: dict[Key, _Place]) -> None:

@@ -48,6 +48,8 @@ from sterna.replication.replica.region import RegionContext
 _MAX_SHOWN_FOLDERS = 20
 _FOLDER_DEPTH = 2  # path elements below a swept folder by which the report groups folders
 _LEASE_SECONDS = 30.0  # of deletions after a poll of all references
+POLLED_SECONDS = _LEASE_SECONDS + 60.0
+"""How long a sweep may go by one poll of all references: its last request is tried again for a minute."""
 # The suffixes of tables' files; all other objects of a bucket are left alone.
 _TABLE_FILE_SUFFIXES = (".parquet", ".orc", ".avro", ".puffin", ".stats", ".metadata.json", ".metadata.json.gz")
 

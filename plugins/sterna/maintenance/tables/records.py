@@ -9,7 +9,7 @@ from typing import Final
 from sterna.codec import FLAG, TEXT, Field, Record, UnknownFields, tuple_of
 from sterna.config.registry.folders import SWEEP, state_folder
 from sterna.maintenance.deletion.model import AMOUNT, COUNT_FIELDS, DELETED_FIELDS, LEFT_FIELD
-from sterna.maintenance.deletion.passes import Pass
+from sterna.maintenance.deletion.passes import REPORT_SUFFIX, Pass
 from sterna.maintenance.tables.results import FolderSize, SweepReport
 from sterna.replication.replica.region import RegionContext
 
@@ -32,6 +32,8 @@ SWEEP_REPORT: Final = Record(
     UnknownFields.IGNORE,
 )
 
+_BEGIN_SUFFIX = ".begin"
+
 
 def sweep_folder(context: RegionContext) -> str:
     """Return the URI of the folder with the records of sweeps."""
@@ -46,10 +48,30 @@ def write_begin_marker(context: RegionContext, pass_id: str) -> datetime | None:
     Raises:
         StoreUnreachable, StoreDenied: the region's store can't be used.
     """
-    uri = f"{sweep_folder(context)}/{pass_id}.begin"
+    uri = f"{sweep_folder(context)}/{pass_id}{_BEGIN_SUFFIX}"
     context.objects.write_new(uri, b"", assume_absent=True)
     listed = context.objects.list(sweep_folder(context))
     return next((modified for listed_uri, _, modified in listed if listed_uri == uri), None)
+
+
+def is_swept(context: RegionContext) -> bool:
+    """Return whether a region's files were ever swept: a first sweep deletes nothing.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: the region's store can't be used.
+    """
+    return next(iter(context.objects.list(sweep_folder(context))), None) is not None
+
+
+def unfinished_sweeps(context: RegionContext) -> list[str]:
+    """Return the sweeps of a region that began and have no report: those at work, and any that failed.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: the region's store can't be used.
+    """
+    names = {uri.rpartition("/")[2] for uri, _, _ in context.objects.list(sweep_folder(context))}
+    begun = sorted(name.removesuffix(_BEGIN_SUFFIX) for name in names if name.endswith(_BEGIN_SUFFIX))
+    return [sweep for sweep in begun if f"{sweep}{REPORT_SUFFIX}" not in names]
 
 
 def delete_older_records(context: RegionContext, passes: Sequence[Pass]) -> None:

@@ -29,7 +29,7 @@ from sterna.replication.failover.site import (
     resolve_primary,
     unseen_error,
 )
-from sterna.replication.replica.tags import has_region_prefix
+from sterna.replication.replica.tags import LOST_PREFIX, has_region_prefix
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -266,7 +266,7 @@ def _preserve_lost_commits(
 
 def lost_branch(since: datetime, head: str) -> str:
     """Return the branch that keeps what only an old primary had, by the time of the term that followed."""
-    return f"lost/{since:%Y-%m-%d}/{head[:16]}"
+    return f"{LOST_PREFIX}{since:%Y-%m-%d}/{head[:16]}"
 
 
 def _next_switch(

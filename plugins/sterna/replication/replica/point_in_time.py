@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +12,7 @@ from sterna.catalog.model import Commit, Key
 from sterna.catalog.reader import CatalogReader
 from sterna.config.durations import MAX_PAST_SECONDS, duration_seconds
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import NoSuchMoment, printable
+from sterna.errors import NoSuchMoment, ReferenceNotFound, printable
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _DATE_AND_OFFSET = re.compile(r"[\d-]{8,10}[ +]")
@@ -34,6 +36,65 @@ class PastMain:
     newer: frozenset[str]
     changes: dict[Key, int]
     drops: dict[Key, Commit]
+
+
+def read_main(catalog: CatalogReader, reference: str, *, operations: bool) -> Iterator[Commit]:
+    """Yield the commits of `main` from one of them back.
+
+    Args:
+        catalog: where `main` is read.
+        reference: `main`, with the hash of the newest where that isn't its head.
+        operations: with what each changed.
+
+    Raises:
+        NoSuchMoment: the catalog has lost the commits before the last one that it yielded.
+        CatalogError: the catalog doesn't answer.
+    """
+    oldest = None
+    try:
+        for commit in catalog.history(reference, operations=operations):
+            oldest = commit
+            yield commit
+    except ReferenceNotFound as error:
+        if oldest is None:
+            raise
+        raise NoSuchMoment(lost_before(SOURCE_BRANCH, oldest), hint="a later moment") from error
+
+
+def lost_before(branch: str, commit: Commit) -> str:
+    """Return how a branch's history is told to end too early.
+
+    Args:
+        branch: its name.
+        commit: the last one that can be read.
+    """
+    return (
+        f"the catalog has lost what {branch} had before commit {commit.hash[:12]} of {commit.commit_time.isoformat()}"
+    )
+
+
+class Ancestry:
+    """The commits of `main` up to one of them, read only as far back as needed.
+
+    Args:
+        catalog: where `main` is read.
+        head: hash of the newest.
+    """
+
+    def __init__(self, catalog: CatalogReader, head: str) -> None:
+        self._commits = read_main(catalog, f"{SOURCE_BRANCH}@{head}", operations=False)
+        self._hashes: set[str] = set()
+
+    def has(self, hash: str) -> bool:
+        """Return whether a commit is seen among them; one before commits that the catalog has lost isn't.
+
+        Raises:
+            CatalogError: the catalog doesn't answer.
+        """
+        with suppress(NoSuchMoment):
+            while hash not in self._hashes and (commit := next(self._commits, None)) is not None:
+                self._hashes.add(commit.hash)
+        return hash in self._hashes
 
 
 def parse_moment(text: str, now: datetime) -> str | datetime:
@@ -66,10 +127,11 @@ def main_commit(catalog: CatalogReader, text: str, now: datetime) -> Commit:
         text, now: as `parse_moment` takes them.
 
     Raises:
-        NoSuchMoment: as `parse_moment`; or `main` has no such commit, or none so early.
+        NoSuchMoment: as `parse_moment`; or `main` has no such commit, or none so early, or the catalog has lost what it
+            had then.
     """
     moment = parse_moment(text, now)
-    for commit in catalog.history(SOURCE_BRANCH, operations=False):
+    for commit in read_main(catalog, SOURCE_BRANCH, operations=False):
         if _is_at(commit, moment):
             return commit
     raise _no_commit(moment)
@@ -90,7 +152,7 @@ def read_past(catalog: CatalogReader, text: str, now: datetime) -> PastMain:
     newer: set[str] = set()
     changes: dict[Key, int] = {}
     drops: dict[Key, Commit] = {}
-    for commit in catalog.history(f"{SOURCE_BRANCH}@{head}", operations=True):
+    for commit in read_main(catalog, f"{SOURCE_BRANCH}@{head}", operations=True):
         if _is_at(commit, moment):
             return PastMain(replace(commit, operations=None), head, frozenset(newer), changes, drops)
         newer.add(commit.hash)

@@ -17,6 +17,8 @@ _PIN_PREFIX: Final = "sterna-hold-"
 _SINK_PREFIX: Final = "sterna-outlet-"
 _HASH_DIGITS: Final = 12
 _BEFORE_RESTORE_PREFIX: Final = "sterna-before-restore-"
+LOST_PREFIX: Final = "lost/"
+"""What the names of branches begin with that keep the commits which only an old primary had."""
 
 
 def pin_tag(region: str, until: datetime, commit: str) -> str:

@@ -1,0 +1,142 @@
+"""The commit that puts tables back on `main`, as long as `main` has what they were selected for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from sterna.catalog.main_branch import commit_to_main
+from sterna.catalog.model import NAMESPACE, Content, Key
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import CatalogConflict, CatalogError, SternaError
+from sterna.maintenance.restore.model import RestoreReport, RestoreRequest, Selection
+from sterna.maintenance.restore.select import restore_operations, select
+from sterna.replication.replica.commit_access import writer
+from sterna.replication.replica.head import MOVED_TABLES, REGION, RESTORE_ID, RESTORED_FROM
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.tags import branch_before_restore
+from sterna.runtime.retry_delay import RetryDelay
+
+_COMMIT_SECONDS = 120.0  # an attempt takes two requests, and one between two commits of others succeeds
+_PAUSE = RetryDelay(0.01, 0.25)
+
+
+def commit_restored(
+    context: RegionContext,
+    request: RestoreRequest,
+    old_contents: Mapping[Key, Content],
+    selection: Selection,
+    contents: Mapping[Key, Content],
+    report: RestoreReport,
+    copies: int,
+) -> RestoreReport:
+    """Commit what was selected; return the report with the commit.
+
+    While others commit to `main`, each attempt reads only the keys that it changes or needs, whatever else `main` has.
+
+    Args:
+        request: what was asked for.
+        old_contents: what `main` had at the commit as of which tables are restored.
+        selection: what comes back.
+        contents: by the key that each table or view gets, what `main` is to hold.
+        report: of the restore.
+        copies: how many of them are copies.
+
+    Raises:
+        CatalogConflict: `main` has something else under one of the keys by now, or changes faster than this commits.
+        NothingToRestore, TableLives: as `select`, by what `main` has by now.
+        CatalogError: the catalog doesn't answer; after the commit the message says so.
+    """
+    operations = restore_operations(selection, contents)
+    properties = {REGION: context.region.name, RESTORED_FROM: report.as_of, RESTORE_ID: uuid4().hex}
+    properties |= {MOVED_TABLES: str(copies)} if copies else {}
+    message = f"{len(report.tables)} tables and views restored as of {report.as_of[:12]}"
+    deadline, failures = time.monotonic() + _COMMIT_SECONDS, 0
+    while True:
+        head, present = context.primary.read_current(SOURCE_BRANCH, sorted(_needed_keys(selection)))
+        if not _is_as_selected(selection, present):
+            _raise_changed(context, request, old_contents, head)
+        existing = {operation.key: present.get(operation.key) for operation in operations}
+        try:
+            commit = commit_to_main(
+                writer(context), head, operations, message, properties, identified_by=[RESTORE_ID], existing=existing
+            )
+        except CatalogConflict as error:
+            if time.monotonic() >= deadline:
+                raise _starved(error) from error
+            failures += 1
+            time.sleep(_PAUSE.draw(failures))
+            continue
+        return replace(report, commit=commit, kept_on=_keep_present(context, selection, head, commit))
+
+
+def _needed_keys(selection: Selection) -> Iterator[Key]:
+    """Yield the keys that a selection changes, and the namespaces that have to be there."""
+    keys = {selected.target for selected in selection.tables} | {put.key for put in selection.namespaces}
+    yield from {key[:length] for key in keys for length in range(1, len(key) + 1)}
+
+
+def _is_as_selected(selection: Selection, present: Mapping[Key, Content]) -> bool:
+    """Return whether `main` has under the keys of a selection what it was made for."""
+    targets = {selected.target: selected.present for selected in selection.tables}
+    missing = {put.key for put in selection.namespaces}
+    for key in _needed_keys(selection):
+        content = present.get(key)
+        if key in targets:
+            is_same = content == targets[key]
+        elif key in missing:
+            is_same = content is None
+        else:
+            is_same = content is not None and content.kind == NAMESPACE
+        if not is_same:
+            return False
+    return True
+
+
+def _raise_changed(
+    context: RegionContext, request: RestoreRequest, old_contents: Mapping[Key, Content], head: str
+) -> None:
+    """Say what `main` has by now in place of what was selected for.
+
+    Raises:
+        NothingToRestore, TableLives: as `select`.
+        CatalogConflict: it would be another restore.
+    """
+    select(request, old_contents, dict(context.primary.entries(SOURCE_BRANCH, head)))
+    raise CatalogConflict("main has changed what is to be restored: read it again; nothing was committed")
+
+
+def _starved(error: CatalogConflict) -> CatalogConflict:
+    return CatalogConflict(
+        f"main was committed to again and again for {_COMMIT_SECONDS:.0f} seconds; nothing was restored: "
+        f"{error.message}",
+        hint="try again, best while writers pause",
+    )
+
+
+def _keep_present(context: RegionContext, selection: Selection, head: str, commit: str) -> str:
+    """Keep the state before on a branch where something that lives was replaced; return its name, else "".
+
+    That is done after the commit, so that a commit that fails, or is sent again, leaves no branch behind.
+
+    Args:
+        head: hash of the head of `main` before the commit.
+        commit: hash of the commit.
+
+    Raises:
+        CatalogError: the branch can't be made; the message says how to make it.
+    """
+    if all(selected.present is None for selected in selection.tables):
+        return ""
+    name = branch_before_restore(datetime.now(UTC), head)
+    try:
+        return writer(context).create_branch(name, head).name
+    except SternaError as error:
+        raise CatalogError(
+            f"it was restored by commit {commit}, and the branch that keeps the state before can't be made: "
+            f"{error.message}",
+            hint=f"make the branch {name} at commit {head} of {SOURCE_BRANCH} soon: clean-ups keep what a branch shows",
+        ) from error

@@ -216,6 +216,10 @@ class Location(StrictModel):
         """What is known of its kind of store."""
         return STORE_TYPES[self.remote.type]
 
+    def egress_price(self, region: str) -> float:
+        """Return what a region pays for a GB that it reads from here."""
+        return self.egress_per_gb.get(region, self.egress_per_gb.get("*", 0.0))
+
     @property
     def binding(self) -> str:
         """What is bound to this id and may never change: its prefix and region."""

@@ -13,7 +13,6 @@ class Prices:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._mappings = {region.name: Mapping(registry, region) for region in registry.regions}
-        self._prices = {location.id: location.egress_per_gb for location in registry.locations}
 
     def shipped_bytes(self, table: str, target_uri: str, size: int) -> dict[str, int]:
         """Return, by region, the bytes that it copies of a rewritten file.
@@ -32,9 +31,8 @@ class Prices:
 
     def price(self, target_uri: str, shipped: dict[str, int]) -> float:
         """Return what it costs to copy bytes to other regions from a URI's location."""
-        location = self._mappings[self._registry.regions[0].name].locate(target_uri).location.id
-        prices = self._prices[location]
-        return sum(size / 1e9 * prices.get(region, prices.get("*", 0.0)) for region, size in shipped.items())
+        location = self._mappings[self._registry.regions[0].name].locate(target_uri).location
+        return sum(size / 1e9 * location.egress_price(region) for region, size in shipped.items())
 
 
 def _is_admitted(mapping: Mapping, target_uri: str) -> bool:

@@ -90,6 +90,13 @@ class Objects:
         clone._run = ""
         return clone
 
+    @property
+    def has_verbatim_copies(self) -> bool:
+        return False  # no region keeps any
+
+    def with_verbatim_copies(self) -> Objects:
+        return self
+
     def reset_circuit_breakers(self) -> None:
         """No store is silent here for longer than a call."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import wraps
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -155,17 +156,17 @@ def view(world: World, name: str) -> str:
     return f"file://{path}"
 
 
-def with_third_region(world: World) -> World:
-    """The same world with a third region, ap, that has a lake of its own."""
-    (world.folder / "ap" / "lake").mkdir(parents=True)
+def with_third_region(world: World, name: str = "ap") -> World:
+    """The same world with a third region, or one more, that has a lake of its own."""
+    (world.folder / name / "lake").mkdir(parents=True)
     dumped = world.registry.model_dump(mode="json")
-    region = {**dumped["regions"][0], "name": "ap", "replica_branch": "main_replica_ap"}
-    region["replica_root"] = f"file://{world.folder}/ap/replica"
+    region = {**dumped["regions"][0], "name": name, "replica_branch": f"main_replica_{name}"}
+    region["replica_root"] = f"file://{world.folder}/{name}/replica"
     places = [
         {
-            "id": f"ap-{part}",
-            "prefix": f"file://{world.folder}/ap/{part}",
-            "region": "ap",
+            "id": f"{name}-{part}",
+            "prefix": f"file://{world.folder}/{name}/{part}",
+            "region": name,
             "remote": {"type": "local"},
         }
         for part in ("lake", "replica")
@@ -188,6 +189,7 @@ def refusing(prefix: str, error: type[SternaError], files: str = "*") -> Iterato
     asked: list[str] = []
     real = client.call_once
 
+    @wraps(real)  # by its name, another one may be put in its place
     def call(store: Any, uri: str, function: Callable[[], Any]) -> Any:
         if uri.startswith(prefix) and fnmatch(uri, files):
             asked.append(uri)
@@ -209,6 +211,14 @@ def with_registry(world: World, **fields) -> World:
     """The same world, some fields of its registry changed."""
     return World(
         world.folder, world.catalog, world.writer, Registry.model_validate({**world.registry.model_dump(), **fields})
+    )
+
+
+def priced(world: World, prices: dict[str, float]) -> World:
+    """The same world, with prices for reading from each region."""
+    locations = world.registry.model_dump(mode="json")["locations"]
+    return with_registry(
+        world, locations=[{**place, "egress_per_gb": {"*": prices.get(place["region"], 0.0)}} for place in locations]
     )
 
 

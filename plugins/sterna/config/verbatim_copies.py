@@ -43,6 +43,23 @@ def verbatim_uri(mapping: Mapping, uri: str) -> str:
     return copy
 
 
+def regions_with_copies(mapping: Mapping) -> tuple[Mapping, ...]:
+    """Return the mappings of all regions that keep verbatim copies: a region's own first, then by what it pays there.
+
+    Args:
+        mapping: of the region that reads.
+    """
+    here = mapping.region.name
+
+    def rank(other: Mapping) -> tuple[bool, float, str]:
+        location = mapping.locate(other.region.replica_root).location
+        return other.region.name != here, location.egress_price(here), other.region.name
+
+    registry = mapping.registry
+    mappings = (Mapping(registry, region) for region in registry.regions if region.verbatim_copies)
+    return tuple(sorted(mappings, key=rank))
+
+
 def marker_uri(mapping: Mapping, target: str) -> str:
     """Return where a region marks that all verbatim copies of a table's version are there; "" where it marks none.
 

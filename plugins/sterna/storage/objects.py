@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -15,7 +15,8 @@ from sterna.config.registry.credential import describe_store
 from sterna.config.registry.folders import BANDWIDTH, state_folder
 from sterna.config.registry.model import Location, Registry, is_inside
 from sterna.config.secrets import Secrets
-from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri
+from sterna.config.verbatim_copies import regions_with_copies, verbatim_uri
+from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreDenied, StoreUnreachable, UnsafeUri
 from sterna.storage.bandwidth import BandwidthShare, is_limited, open_share
 from sterna.storage.circuit_breaker import RETRY_SECONDS
 from sterna.storage.client import (
@@ -79,6 +80,7 @@ class Objects:
             MemoryBudget(mapping.region.limits.plan_bytes) for _ in range(3)
         )
         self._large: Callable[[str, int], None] = lambda uri, size: None
+        self._copy_mappings: tuple[Mapping, ...] = ()
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], secrets: Secrets) -> Objects:
@@ -131,6 +133,21 @@ class Objects:
         copy.__dict__.update(self.__dict__ | {"_large": on_large})
         return copy
 
+    def with_verbatim_copies(self) -> Objects:
+        """Return the same objects, but that files of another region whose store can't be used are read from verbatim
+        copies, of this region or of the cheapest one that has them.
+
+        Another process has to be asked for it again.
+        """
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__ | {"_copy_mappings": regions_with_copies(self.mapping)})
+        return copy
+
+    @property
+    def has_verbatim_copies(self) -> bool:
+        """Whether files may be read from verbatim copies, of which there are some."""
+        return bool(self._copy_mappings)
+
     def read(self, uri: str, *, limit: int | None = None) -> bytes:
         """Return an object's content.
 
@@ -144,10 +161,26 @@ class Objects:
             TooLarge: it is larger than the caller's limit.
             UnregisteredUri, UnsafeUri: as `Mapping.locate`.
         """
+        try:
+            return self._read_at(uri, limit)
+        except (StoreUnreachable, StoreDenied, CredentialError):
+            if self._copy_mappings and not self.mapping.is_local(uri):
+                for copy in filter(None, (verbatim_uri(mapping, uri) for mapping in self._copy_mappings)):
+                    with suppress(ObjectMissing, StoreUnreachable, StoreDenied, CredentialError):
+                        return self._read_at(copy, limit, uri)
+            raise
+
+    def _read_at(self, uri: str, limit: int | None, original: str = "") -> bytes:
+        """Return an object's content.
+
+        Args:
+            limit: see `read`.
+            original: the file whose copy it is, for which limits hold; "": itself.
+        """
         store, key = self._locate(uri)
 
         def validate_size(size: int) -> None:
-            check_size(self.mapping, uri, size, limit)
+            check_size(self.mapping, original or uri, size, limit)
 
         return call_store(store, uri, lambda: read_object(store, key, uri, self.timeout, validate_size))
 
@@ -464,7 +497,7 @@ class _CachingObjects(Objects):
             retry_seconds=objects.retry_seconds,
         )
         self._read_budget, self._parse_budget = objects._read_budget, objects._parse_budget
-        self._commit_budget = objects._commit_budget
+        self._commit_budget, self._copy_mappings = objects._commit_budget, objects._copy_mappings
         self._objects = objects
         self._run = run
 

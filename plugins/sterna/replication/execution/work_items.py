@@ -43,7 +43,7 @@ def _objects(registry: str, region: str, credentials: int) -> Objects:
     from sterna.storage.objects import Objects
 
     parsed = Registry.model_validate_json(registry)
-    return Objects(Mapping(parsed, parsed.region(region)), environment_secrets())
+    return Objects(Mapping(parsed, parsed.region(region)), environment_secrets()).with_verbatim_copies()
 
 
 def run_as_json(work: Callable[[], dict[str, Any]], activity: str, file: str, table: str) -> str:

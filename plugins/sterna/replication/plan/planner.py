@@ -63,6 +63,7 @@ def make_plan(
         CatalogError, StoreError, CredentialError: something is unavailable; a later run resumes. Where it is a foreign
             store and some tables don't need it, those that do are held instead.
     """
+    context = context.with_verbatim_copies()
     comparison = _compare_branches(context, options, progress)
     head, changes = comparison.head, comparison.changes
     defers_large = options.defers_large(context.region)

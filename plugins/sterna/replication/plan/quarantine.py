@@ -214,8 +214,9 @@ class TableReader:
             return action, None
         context = self.quarantine.context
         try:
-            if error := self.outages.unavailable.get(context.mapping.locate(action.source).location.id):
-                raise error
+            outage = self.outages.unavailable.get(context.mapping.locate(action.source).location.id)
+            if outage and not context.objects.has_verbatim_copies:
+                raise outage
             return self.quarantine.read(
                 action.key,
                 lambda region: read_needed_files(region, action, self.changes, self.listing),

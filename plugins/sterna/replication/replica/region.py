@@ -84,6 +84,10 @@ class RegionContext:
         """Return this region with stores that keep, below a run's folder, what they read of other regions."""
         return replace(self, ports=self.ports.with_objects(self.objects.with_read_cache(run)), run=run)
 
+    def with_verbatim_copies(self) -> RegionContext:
+        """Return this region with stores that read verbatim copies where another region's store can't be used."""
+        return replace(self, ports=self.ports.with_objects(self.objects.with_verbatim_copies()))
+
     def with_large_read_callback(self, on_large_read: Callable[[str, int], None]) -> RegionContext:
         """Return this region with stores that call back before a large file is read or parsed (see `Objects`)."""
         return replace(self, ports=self.ports.with_objects(self.objects.with_large_file_hook(on_large_read)))

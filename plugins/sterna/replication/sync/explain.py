@@ -170,7 +170,8 @@ def _catalogs_of_views(context: RegionContext, plan: Plan) -> dict[str, tuple[st
 
     sources = {action.key: action.source for action in plan.actions if action.kind == ICEBERG_VIEW and action.source}
     catalogs_by_uri: dict[str, tuple[str, ...]] = {}
-    for uri, data in context.objects.read_bounded(dict.fromkeys(_readable(context, sources.values()), -1)):
+    objects = context.objects.with_verbatim_copies()
+    for uri, data in objects.read_bounded(dict.fromkeys(_readable(context, sources.values()), -1)):
         if isinstance(data, SternaError) and not isinstance(data, (ObjectMissing, TableError)):
             raise data
         if isinstance(data, bytes):

@@ -154,7 +154,7 @@ def localize_files(
         placement = choose_placement(context.region, role, [row["size"] for row in rows])
         progress(placement.line)
         if placement.where == "here":
-            answers = _localize_locally(context.objects, requests)
+            answers = _localize_locally(context.objects.with_verbatim_copies(), requests)
         else:
             answers = run_on_engine(engine, function, requests, f"localize {role}")
         for row, answer in zip(rows, answers, strict=True):

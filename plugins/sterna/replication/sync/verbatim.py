@@ -165,7 +165,8 @@ def copy_verbatim(context: RegionContext, run: str, plan: Plan, files: pa.Table,
     """
     if not context.region.verbatim_copies:
         return
-    copies, columns = _Copies(context, run), ["table", "role", "source", "target", "size", "batch"]
+    copies = _Copies(context.with_verbatim_copies(), run)
+    columns = ["table", "role", "source", "target", "size", "batch"]
     rows = listing.filter_roles(files, *LOCALIZE_ORDER).select(columns).to_pylist()
     targets = {row["table"]: row["target"] for row in rows if row["role"] in (METADATA, VIEW_METADATA)}
     copies.write_missing(

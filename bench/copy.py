@@ -19,7 +19,8 @@ from bench.common import Result, alternate, report, rounded
 from bench.regions import folder_of, report_progress, settle
 from sterna.config.environment import temporary_environment
 from sterna.config.secrets import environment_secrets
-from sterna.replication.execution.copy import CopyFile, copy_batch
+from sterna.replication.execution.copy import copy_batch
+from sterna.replication.execution.copy_file import CopyFile
 from sterna.replication.plan.batches import cut_batches
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica import file_list as listing

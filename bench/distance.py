@@ -21,7 +21,8 @@ from bench.link import Link, link_to
 from bench.regions import Pair, pair, report_progress, settle, sync_one_file
 from bench.writer import NAMESPACE, SmallTable, open_writer, properties
 from sterna.config.secrets import environment_secrets
-from sterna.replication.execution.copy import CopyFile, copy_batch
+from sterna.replication.execution.copy import copy_batch
+from sterna.replication.execution.copy_file import CopyFile
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.region import RegionContext, open_region
 from sterna.replication.sync.run import sync

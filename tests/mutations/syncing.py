@@ -98,6 +98,30 @@ PLAN: Final = (
             "test_a_version_that_is_published_again_is_complete_only_with_what_it_lacks",
         ),
     ),
+    _plan(
+        name="a region's copy of another size is sent",
+        file="replication/execution/copy.py",
+        old="if sizes.get(copy.source) == copy.size]",
+        new="if sizes.get(copy.source) is not None]",
+        harm="a region's damage is sent to others, and the origin's file only after it",
+        first=("unit/sync/test_nearest_copies.py::test_a_copy_that_is_gone_or_has_another_size_is_not_sent",),
+    ),
+    _plan(
+        name="a file comes from a region that may not have it",
+        file="replication/execution/source_regions.py",
+        old="if self.mapping.registry.exclusion_reason(table, region):",
+        new="if not self.mapping.registry:",
+        harm="what an eviction has yet to delete is sent on",
+        first=("unit/sync/test_nearest_copies.py::test_a_region_that_may_not_have_a_table_is_no_source",),
+    ),
+    _plan(
+        name="a region of the same version is a source",
+        file="replication/plan/batch_sources.py",
+        old="elif version and version != _source_version(mapping, shown_metadata_uri(action, changes)):",
+        new="elif version:",
+        harm="regions that follow in step look up at one another what neither has, with each commit",
+        first=("unit/sync/test_nearest_copies.py::test_regions_that_follow_in_step_are_no_sources_of_each_other",),
+    ),
 )
 
 PUBLISH: Final = (

@@ -26,7 +26,8 @@ from sterna.notifications.change_log import log as feed_log
 from sterna.notifications.change_log.log import CommitEvents, EventLog, LogSegment
 from sterna.replication.execution import copy as copying
 from sterna.replication.execution import fault_attribution
-from sterna.replication.execution.copy import CopyFile, CopyResult
+from sterna.replication.execution.copy import CopyResult
+from sterna.replication.execution.copy_file import CopyFile
 from sterna.replication.failover import certain_term
 from sterna.replication.plan import admission, changed_table, dependencies, quarantine
 from sterna.replication.plan import branch_diff as looking
@@ -89,7 +90,7 @@ def publish_before_proof() -> AbstractContextManager[Any]:
 
     def copy_batch(files: Sequence[CopyFile], mapping: Any, secrets: Any, objects: Any, **options: Any) -> CopyResult:
         run = copying.CopyRun(mapping, secrets, objects, options["progress"], float("inf"), files)
-        sent = sum(run.copy(group, 0).bytes for group in run.group_by_origin(files))
+        sent = sum(run.copy(group).bytes for group in run.group_by_origin(files))
         sizes = {file.target: file.size for file in files}
         return CopyResult(len(sizes), sum(sizes.values()), sent)
 

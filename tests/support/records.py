@@ -175,6 +175,10 @@ VALUES: dict[str, Any] = {
 """By the name of its file in `tests/data/written-2026-11/records`."""
 
 VALUES["collected-dropped"] = replace(VALUES["collected"], dropped=Amount(22, 23))
+VALUES["plan-sources"] = replace(
+    VALUES["plan"], batches=(CopyBatch(0, "us-lake", 1, 2, "nyc.flights", "copy-x.parquet", ("ap", "eu"), ("sa",)),)
+)
+VALUES["stage-report-sources"] = replace(_STAGE, sent_from={"ap": 2})
 VALUES["plan-verbatim"] = replace(
     VALUES["plan"], actions=(replace(_ACTION, proven_by="s3://eu/l.json"),), verbatim="all"
 )

@@ -34,7 +34,9 @@ RECORDS: dict[str, Record[Any]] = {
     "plan": PLAN,
     "plan-short": PLAN,
     "plan-verbatim": PLAN,
+    "plan-sources": PLAN,
     "stage-report": STAGE_REPORT,
+    "stage-report-sources": STAGE_REPORT,
     "report": REPORT,
     "round": BULK_RUN,
     "lease": LEASE,
@@ -115,8 +117,9 @@ def test_each_field_of_a_class_stands_in_its_record_and_has_something_in_the_val
                 if member.name in written and getattr(VALUES[name], member.argument) == member.default
             ]
             assert not empty, name
-    plan = VALUES["plan-verbatim"]
-    for record, value in ((PLAN, plan), (ACTION, plan.actions[0])):
+    plan, batch, report = VALUES["plan-verbatim"], VALUES["plan-sources"].batches[0], VALUES["stage-report-sources"]
+    written_whole = ((PLAN, plan), (ACTION, plan.actions[0]), (COPY_BATCH, replace(batch, number=1)))
+    for record, value in (*written_whole, (STAGE_REPORT, report)):
         assert [member.name for member in record.fields if getattr(value, member.argument) == member.default] == []
 
 

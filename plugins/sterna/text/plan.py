@@ -24,9 +24,14 @@ def plan_text(explained: PlanExplanation) -> str:
         f"  from {origin}: {totals.files} files, {totals.bytes} bytes in {totals.batches} batches"
         for origin, totals in explained.origins.items()
     ]
+    lines += [
+        f"  of these, from copies in {region}: {totals.files} files, {totals.bytes} bytes"
+        for region, totals in explained.copies.items()
+    ]
     lines += [f"  {placement.line}" for placement in explained.localize]
     if explained.origins:
-        lines.append(f"  estimated egress cost: {explained.egress_cost}")
+        saved = f", saves {explained.egress_saved}" if explained.egress_saved else ""
+        lines.append(f"  estimated egress cost: {explained.egress_cost}{saved}")
     lines += [f"  {held_table.line}" for held_table in (*explained.transit, *explained.held)]
     if explained.more:
         lines.append("  more tables follow in further groups")
@@ -34,8 +39,13 @@ def plan_text(explained: PlanExplanation) -> str:
 
 
 def plan_json(explained: PlanExplanation) -> dict[str, Any]:
-    """Return an explained plan as plain data; an action without files has no fields for them."""
+    """Return an explained plan as plain data.
+
+    An action without files has no fields for them, nor has a plan that copies from origins alone one for copies.
+    """
     plan: dict[str, Any] = to_plain(explained)
+    if not explained.copies:
+        del plan["copies"], plan["egress_saved"]
     plan["actions"] = [
         {name: value for name, value in action.items() if value is not None and (value or name != "catalogs")}
         for action in plan["actions"]

@@ -24,7 +24,7 @@ def report_text(report: Report, branch: str) -> str:
         f"{report.copied.files} files, {report.copied.bytes} bytes copied; lag {report.lag_text}; "
         f"{report.seconds:.1f} s"
     )
-    return join_lines([summary, *(f"  {table.line}" for table in report.transit), *held])
+    return join_lines([summary, *_source_lines(report), *(f"  {table.line}" for table in report.transit), *held])
 
 
 def publication_text(report: Report) -> str:
@@ -48,4 +48,9 @@ def _bulk_run_text(report: Report, branch: str) -> str:
     )
     failed = (report.copied + report.localized).failed
     lines = (f"  not copied {failure.table}: {failure.kind}: {failure.reason} {failure.file}" for failure in failed)
-    return join_lines([summary, *lines])
+    return join_lines([summary, *_source_lines(report), *lines])
+
+
+def _source_lines(report: Report) -> list[str]:
+    """Return which other regions' copies were sent."""
+    return [f"  {size} bytes from copies in {region}" for region, size in report.copied.sent_from.items()]

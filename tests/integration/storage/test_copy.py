@@ -30,7 +30,8 @@ from sterna.errors import (
     UnsafeUri,
 )
 from sterna.replication.execution import copy as sync_copy
-from sterna.replication.execution.copy import CopyFile, CopyProgress, CopyResult, copy_batch
+from sterna.replication.execution.copy import CopyProgress, CopyResult, copy_batch
+from sterna.replication.execution.copy_file import CopyFile
 from sterna.replication.plan.inventory import check_targets
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import CONTENT
@@ -379,7 +380,8 @@ def start(stores: Stores, files: list[CopyFile]) -> subprocess.Popen[bytes]:
         "import json, sys\n"
         "from sterna.storage.objects import Objects\n"
         "from sterna.config.secrets import environment_secrets\n"
-        "from sterna.replication.execution.copy import CopyFile, copy_batch\n"
+        "from sterna.replication.execution.copy import copy_batch\n"
+        "from sterna.replication.execution.copy_file import CopyFile\n"
         "spec, files = json.load(sys.stdin)\n"
         "objects = Objects.from_spec(spec, environment_secrets())\n"
         "copy_batch([CopyFile(*file) for file in files], objects.mapping, objects.secrets, objects)\n"

@@ -25,7 +25,7 @@ from sterna.config.registry.credential import fileio_properties
 from sterna.config.registry.model import Registry
 from sterna.config.secrets import environment_secrets
 from sterna.errors import CredentialError, StoreDenied, StoreUnreachable, UnsafeUri
-from sterna.replication.execution.copy import CopyFile
+from sterna.replication.execution.copy_file import CopyFile
 from sterna.servers.s3 import start_s3
 from sterna.storage.objects import Objects
 from sterna.storage.rclone.transfer import Folder, copy_files

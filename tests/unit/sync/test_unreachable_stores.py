@@ -232,15 +232,16 @@ def test_a_file_of_two_tables_is_sent_again_for_the_one_that_has_no_trouble(
 ):
     """The first try brings nothing: what explains that for one table explains nothing for the other."""
     from sterna.replication.execution import copy as copying
+    from sterna.replication.execution.copy_file import CopyFile
     from sterna.storage.rclone.transfer import Transfer
 
     context, lake = three.context(), three.folder / "ap" / "lake"
     (lake / "other.parquet").write_bytes(b"x" * 9)
 
-    def file(table: str, name: str, off: int = 0) -> copying.CopyFile:
+    def file(table: str, name: str, off: int = 0) -> CopyFile:
         source = f"file://{lake}/{name}.parquet"
         size = (lake / f"{name}.parquet").stat().st_size
-        return copying.CopyFile(table, source, context.mapping.content_uri(source), size + off)
+        return CopyFile(table, source, context.mapping.content_uri(source), size + off)
 
     well = file("ns.b", "b-elsewhere")
     if trouble == "another size":

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sterna.replication.execution.executor import Placement
 from sterna.replication.replica.held import Held
-from sterna.replication.sync.explain import ExplainedAction, OriginTotal, PlanExplanation
+from sterna.replication.sync.explain import CopiesTotal, ExplainedAction, OriginTotal, PlanExplanation
 from sterna.text.plan import plan_json, plan_text
 
 HELD = Held("ns.odd", "Unsupported", "is encrypted", "s3://us/odd.json", since="2026-07-01T12:00:00+00:00")
@@ -47,6 +47,18 @@ def test_as_lines() -> None:
         "  held ns.odd since 2026-07-01T12:00:00+00:00: Unsupported: is encrypted s3://us/odd.json",
         "  more tables follow in further groups",
     ]
+
+
+def test_what_comes_from_copies_in_other_regions() -> None:
+    cheaper = replace(EXPLAINED, copies={"ap": CopiesTotal(2, 4000)}, egress_saved=1.92)
+    lines = plan_text(cheaper).splitlines()
+    assert "  of these, from copies in ap: 2 files, 4000 bytes" in lines
+    assert "  estimated egress cost: 0.02, saves 1.92" in lines
+    assert plan_json(cheaper) == {
+        **plan_json(EXPLAINED),
+        "copies": {"ap": {"files": 2, "bytes": 4000}},
+        "egress_saved": 1.92,
+    }
 
 
 def test_with_nothing_to_do() -> None:

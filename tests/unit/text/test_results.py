@@ -45,6 +45,14 @@ def test_a_report() -> None:
     ]
 
 
+def test_a_report_names_the_regions_whose_copies_were_sent() -> None:
+    copied = StageReport(3, 30, 30, sent_from={"ap": 10, "sa": 5})
+    report = Report("r", "eu", "ab" * 32, "published", "cd", copied=copied)
+    lines = ["  10 bytes from copies in ap", "  5 bytes from copies in sa"]
+    assert report_text(report, "main_replica_eu").splitlines()[1:] == lines
+    assert report_text(replace(report, outcome="copied"), "main_replica_eu").splitlines()[1:] == lines
+
+
 def test_what_verify_found() -> None:
     verified = VerificationReport(1, 5, 50, 0, (Finding("ns.a", "missing", "file:///eu/a", "is gone"),), 1, compared=3)
     assert verified_text(verified, deep=False).splitlines() == [

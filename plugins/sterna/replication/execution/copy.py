@@ -6,25 +6,26 @@ Foreign content files are copied to their places here, and every one is proven p
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Mapping as AbstractMapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from sterna.config.mapping import Mapping
 from sterna.config.registry.folders import BANDWIDTH, state_folder
 from sterna.config.registry.model import is_inside
 from sterna.config.secrets import Secrets
-from sterna.errors import (
-    EngineError,
-    NotCopied,
-    ObjectMissing,
-    SizeDiffers,
-    SourceGone,
-    SternaError,
-    TableError,
-    UnsafeUri,
+from sterna.errors import NotCopied, ObjectMissing, SourceGone, SternaError, UnsafeUri
+from sterna.replication.execution.copy_file import (
+    CopyFile,
+    error_for_file,
+    not_copied,
+    original_mismatch,
+    source_fault,
 )
-from sterna.replication.execution.fault_attribution import attribute_fault
+from sterna.replication.execution.fault_attribution import OUTAGES, attribute_fault
+from sterna.replication.execution.source_regions import SourceOrder, SourceRegions
 from sterna.replication.execution.source_sizes import Unavailable, source_sizes
 from sterna.storage.objects import Objects
 from sterna.storage.rclone.transfer import Folder, Transfer, copy_files
@@ -32,23 +33,8 @@ from sterna.storage.rclone.transfer import Folder, Transfer, copy_files
 DEFAULT_DEADLINE_SECONDS = 6 * 3600.0  # seconds
 _MAX_TABLE_FAILURES = 100
 _MAX_ATTEMPTS = 2
-
-
-@dataclass(frozen=True)
-class CopyFile:
-    """A foreign content file that a table needs here.
-
-    Args:
-        table: the table's key.
-        source: its URI on `main`.
-        target: its URI in this region.
-        size: bytes, as the metadata says.
-    """
-
-    table: str
-    source: str
-    target: str
-    size: int
+_CURABLE_ELSEWHERE = (*OUTAGES, SourceGone, NotCopied)
+"""Faults of an origin that a copy elsewhere makes up for. Another size is none: there `main` and its file differ."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +68,7 @@ class CopyResult:
         failures: one a file and table that can't be copied, at most 100 a table; each names both. Beside the tables'
             own faults these are stores of others that can't be used.
         failed: how many failures there are, those included that are not kept.
+        sent_from: by region, how many of the bytes sent are copies that other regions keep; the rest are origins.
     """
 
     files: int
@@ -89,6 +76,7 @@ class CopyResult:
     sent: int
     failures: tuple[SternaError, ...] = ()
     failed: int = 0
+    sent_from: AbstractMapping[str, int] = field(default_factory=dict)
 
 
 def copy_batch(
@@ -101,6 +89,7 @@ def copy_batch(
     deadline: float = DEFAULT_DEADLINE_SECONDS,
     overwrite: bool = False,
     unavailable: Unavailable | None = None,
+    order: SourceOrder = SourceOrder(),  # noqa: B008
 ) -> CopyResult:
     """Copy files to their places here and prove every one of them present with its size.
 
@@ -112,6 +101,7 @@ def copy_batch(
         deadline: seconds after which the copy is ended.
         overwrite: send every file, whatever is at its target (for `repair` alone).
         unavailable: stores that don't answer, which are skipped; those found so are added.
+        order: the regions whose copies are sent where they are there with their sizes.
 
     Returns:
         What was copied, and the files that can't be: they are gone or other than their metadata says, or the store that
@@ -133,33 +123,21 @@ def copy_batch(
     failures |= run.source_failures([file for file in pending if file.target in complete])
     originals = (file for file in pending if existing.get(file.target) is not None and not is_inside(file.target, root))
     failures |= {(file.table, file.target): original_mismatch(file) for file in originals}
-    missing, sent = {file.target: file for file in pending if (file.table, file.target) not in failures}, 0
-    for is_last in (attempt == _MAX_ATTEMPTS - 1 for attempt in range(_MAX_ATTEMPTS if missing else 0)):
-        transfers, failed = run.send(missing.values(), sent)
-        sent += sum(transfer.bytes for transfer in transfers)
-        sizes = objects.sizes(missing)
-        incomplete = [file for file in files if file.target in missing and sizes[file.target] != file.size]
-        # A size that is right by one table's metadata is wrong by another's that has a different one.
-        failed |= run.source_failures([file for file in incomplete if (file.table, file.target) not in failed])
-        failures |= failed
-        # A file that fails for one table may be needed by another one that has no fault.
-        missing = {file.target: file for file in incomplete if (file.table, file.target) not in failures}
-        if not missing:
-            break
-        if is_last:
-            failures = run.unexplained_failures(missing, transfers) | failures
+    missing = {file.target: file for file in pending if (file.table, file.target) not in failures}
+    for region in order.preferred:
+        missing = run.send_copies(region, missing, failures)
+    failures = run.send_origins(missing, failures)
+    for region in order.fallbacks:
+        failures = run.send_fallbacks(region, failures)
     failed_targets = {target for _, target in failures}
     proven = {file.target: file.size for file in files if file.target not in failed_targets}
-    return CopyResult(len(proven), sum(proven.values()), sent, _capped_failures(failures.values()), len(failures))
-
-
-def original_mismatch(file: CopyFile) -> SizeDiffers:
-    """Return the fault of a file whose target, outside the replica root, has another file.
-
-    That is never written over.
-    """
-    return SizeDiffers(
-        f"an original of this region hasn't the {file.size} bytes that main says", table=file.table, file=file.target
+    return CopyResult(
+        len(proven),
+        sum(proven.values()),
+        run.sent.total(),
+        _capped_failures(failures.values()),
+        len(failures),
+        {region: size for region, size in run.sent.items() if region},
     )
 
 
@@ -169,7 +147,11 @@ _Failures = dict[tuple[str, str], SternaError]
 
 @dataclass(frozen=True)
 class CopyRun:
-    """What copying one batch needs."""
+    """What copying one batch needs.
+
+    Args:
+        sent: by region, the bytes that were sent of its copies; of origins under "".
+    """
 
     mapping: Mapping
     secrets: Secrets
@@ -178,6 +160,71 @@ class CopyRun:
     end: float
     files: Sequence[CopyFile]
     unavailable: Unavailable = field(default_factory=dict)
+    sent: Counter[str] = field(default_factory=Counter)
+
+    @cached_property
+    def regions(self) -> SourceRegions:
+        """Where the regions have their copies."""
+        return SourceRegions(self.mapping)
+
+    def send_origins(self, missing: dict[str, CopyFile], failures: _Failures) -> _Failures:
+        """Send files from their origins.
+
+        Args:
+            missing: by target, a file that is to be sent.
+            failures: those of other files, or of the same ones for other tables.
+
+        Returns:
+            All failures.
+        """
+        for attempt in range(_MAX_ATTEMPTS if missing else 0):
+            transfers, failed = self.send(missing.values())
+            incomplete = self.incomplete(missing)
+            # A size that is right by one table's metadata is wrong by another's that has a different one.
+            failed |= self.source_failures([file for file in incomplete if (file.table, file.target) not in failed])
+            failures |= failed
+            # A file that fails for one table may be needed by another one that has no fault.
+            missing = {file.target: file for file in incomplete if (file.table, file.target) not in failures}
+            if not missing:
+                break
+            if attempt == _MAX_ATTEMPTS - 1:
+                failures = self.unexplained_failures(missing, transfers) | failures
+        return failures
+
+    def send_copies(
+        self, region: str, missing: dict[str, CopyFile], failures: Collection[tuple[str, str]]
+    ) -> dict[str, CopyFile]:
+        """Send the copies that a region has with the right sizes; return, by target, what is still missing.
+
+        Args:
+            region: its name.
+            missing: by target, a file that is to be sent.
+            failures: tables and targets that nothing more is done for.
+        """
+        copies = [
+            replace(file, source=uri)
+            for file in missing.values()
+            if (uri := self.regions.copy_uri(region, file.table, file.source)) not in ("", file.source)
+        ]
+        sizes, _ = source_sizes(self.objects, [(copy.table, copy.source) for copy in copies], self.unavailable)
+        present = [copy for copy in copies if sizes.get(copy.source) == copy.size]
+        if not present:
+            return missing
+        for group in self.group_by_origin(present):
+            self._send_group(group, region)
+        return {file.target: file for file in self.incomplete(missing) if (file.table, file.target) not in failures}
+
+    def send_fallbacks(self, region: str, failures: _Failures) -> _Failures:
+        """Send a region's copies of files that could not be copied from their origins; return the failures left."""
+        curable = {key for key, error in failures.items() if isinstance(error, _CURABLE_ELSEWHERE)}
+        missing = {file.target: file for file in self.files if (file.table, file.target) in curable}
+        left = self.send_copies(region, missing, failures.keys() - curable)
+        return {key: error for key, error in failures.items() if key not in curable or key[1] in left}
+
+    def incomplete(self, missing: Collection[str]) -> list[CopyFile]:
+        """Return the files, those of each table, that aren't at some targets with their sizes."""
+        sizes = self.objects.sizes(missing)
+        return [file for file in self.files if file.target in missing and sizes[file.target] != file.size]
 
     def misplaced(self, files: Iterable[CopyFile]) -> _Failures:
         """Return the failures of files that would be copied to where they don't belong."""
@@ -203,7 +250,7 @@ class CopyRun:
         """
         return self.mapping.locate(self.mapping.origin_uri(file.source)).path
 
-    def send(self, files: Iterable[CopyFile], sent_before: int) -> tuple[list[Transfer], _Failures]:
+    def send(self, files: Iterable[CopyFile]) -> tuple[list[Transfer], _Failures]:
         """Run rclone over files, origin by origin; what can't be used of the origins fails the tables that need it."""
         transfers: list[Transfer] = []
         failures: _Failures = {}
@@ -218,28 +265,40 @@ class CopyRun:
             table_errors = {table: error for (table, _), error in errors.items()}
             failures |= self._failures_of([file for file in group if file.table in table_errors], table_errors)
             if remaining := [file for file in group if file.table not in table_errors]:
-                try:
-                    transfers.append(self.copy(remaining, sent_before))
-                except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
-                    fault = attribute_fault(error, self.mapping, "copying", remaining[0].source, remaining[0].table)
-                    failures |= self._failures_of(remaining, {file.table: fault for file in remaining})
+                sent, failed = self._send_group(remaining)
+                transfers += sent
+                failures |= failed
         return transfers, failures
+
+    def _send_group(self, files: list[CopyFile], region: str = "") -> tuple[list[Transfer], _Failures]:
+        """Run rclone over files of one folder.
+
+        Args:
+            region: whose copies they are; "": origins.
+        """
+        try:
+            transfer = self.copy(files)
+        except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
+            fault = attribute_fault(error, self.mapping, "copying", files[0].source, files[0].table)
+            return [], self._failures_of(files, {file.table: fault for file in files})
+        self.sent[region] += transfer.bytes
+        return [transfer], {}
 
     def _failures_of(self, files: Sequence[CopyFile], errors: dict[str, SternaError]) -> _Failures:
         """Return the failure of each of some files, for all tables that need them."""
         target_errors = {file.target: errors[file.table] for file in files}
         return {
-            (file.table, file.target): _error_for_file(target_errors[file.target], file)
+            (file.table, file.target): error_for_file(target_errors[file.target], file)
             for file in self.files
             if file.target in target_errors
         }
 
-    def copy(self, files: list[CopyFile], sent_before: int) -> Transfer:
+    def copy(self, files: list[CopyFile]) -> Transfer:
         """Run rclone over files of one origin; its failure is judged by what arrived."""
         names = [self._relative_path(file) for file in files]
         origin, replica = (self._folder(uri.removesuffix(f"/{names[0]}")) for uri in (files[0].source, files[0].target))
         target_sizes = {file.target: file.size for file in self.files}
-        size, count = sum(target_sizes.values()), len(target_sizes)
+        size, count, sent_before = sum(target_sizes.values()), len(target_sizes), self.sent.total()
         return copy_files(
             origin,
             replica,
@@ -255,8 +314,8 @@ class CopyRun:
         failures: _Failures = {}
         for file in files:
             if error := errors.get((file.table, file.source)):
-                failures[file.table, file.target] = _error_for_file(error, file)
-            elif fault := _source_fault(file, sizes[file.source]):
+                failures[file.table, file.target] = error_for_file(error, file)
+            elif fault := source_fault(file, sizes[file.source]):
                 failures[file.table, file.target] = fault
         return failures
 
@@ -273,9 +332,9 @@ class CopyRun:
         )
         errors = self._read_errors(missing.values())
         return {
-            (file.table, file.target): _error_for_file(errors[file.table], file)
+            (file.table, file.target): error_for_file(errors[file.table], file)
             if file.table in errors
-            else _not_copied(file, reason, len(missing) if none_arrived else 0)
+            else not_copied(file, reason, len(missing) if none_arrived else 0)
             for file in self.files
             if file.target in missing
         }
@@ -296,31 +355,6 @@ class CopyRun:
         place = self.mapping.locate(uri)
         id = place.location.credential_id
         return Folder(place.location, self.secrets(id) if id else None, place.path)
-
-
-def _source_fault(file: CopyFile, size: int | None) -> TableError | None:
-    if size is None:
-        return SourceGone(
-            "the file is gone at its source and was not copied before", table=file.table, file=file.source
-        )
-    if size != file.size:
-        return SizeDiffers(
-            f"the file has {size} bytes, its metadata says {file.size}", table=file.table, file=file.source
-        )
-    return None
-
-
-def _error_for_file(error: SternaError, file: CopyFile) -> SternaError:
-    """Return a store's error as the failure of one of the files that need it."""
-    uri = error.file if isinstance(error, TableError) and error.file else file.source
-    return type(error)(error.message, table=file.table, file=uri, hint=error.hint)
-
-
-def _not_copied(file: CopyFile, reason: str, missing_count: int) -> SternaError:
-    if missing_count:
-        message = f"{missing_count} files were not copied though they are at their source: {reason}"
-        return EngineError(message, table=file.table, file=file.source, hint="a later run resumes")
-    return NotCopied(f"the file is at its source and did not arrive: {reason}", table=file.table, file=file.source)
 
 
 def _capped_failures(failures: Iterable[SternaError]) -> tuple[SternaError, ...]:

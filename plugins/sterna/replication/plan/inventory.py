@@ -12,7 +12,7 @@ from sterna.config.mapping import Mapping
 from sterna.config.registry.model import is_inside
 from sterna.errors import SternaError, UnsafeUri
 from sterna.libraries import np, pa, pc
-from sterna.replication.execution.copy import CopyFile
+from sterna.replication.execution.copy_file import CopyFile
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.plan.batches import MAX_BATCHES, cut_batches, order_smallest_first
 from sterna.replication.plan.options import SyncOptions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,6 +17,7 @@ from sterna.replication.plan.admission import (
     needs_bulk_run,
     read_large_lane,
 )
+from sterna.replication.plan.batch_sources import assign_sources, egress_cost
 from sterna.replication.plan.branch_diff import Changes, find_changes
 from sterna.replication.plan.dependencies import Resolution, resolve_dependencies
 from sterna.replication.plan.inventory import Inventory
@@ -31,7 +31,7 @@ from sterna.replication.replica.head import Head, is_recorded, load_held_list, r
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.ids import new_run_id
 from sterna.replication.replica.metadata_version import current_metadata_version
-from sterna.replication.replica.model import Action, CopyBatch, Plan
+from sterna.replication.replica.model import Action, Plan
 from sterna.replication.replica.region import Progress, RegionContext
 
 
@@ -146,7 +146,7 @@ def _build_plan(
 ) -> Plan:
     """Return the plan of the actions that continue."""
     head, changes, is_large_lane = comparison.head, comparison.changes, options.lane == "large"
-    batches = inventory.batches if inventory else ()
+    batches = assign_sources(context, inventory, resolution.actions, changes) if inventory else ()
     return Plan(
         run_id=run_id,
         region=context.region.name,
@@ -170,7 +170,7 @@ def _build_plan(
         relaxed=changes.relaxed,
         unchanged=comparison.draft.unchanged,
         batches=batches,
-        egress_cost=_egress_cost(context, batches),
+        egress_cost=egress_cost(context, batches),
         present_files=inventory.present if inventory else 0,
         held_if_failed=_planned_holds(resolution, held_if_failed, inventory if is_large_lane else None),
         registry=context.registry.fingerprint(),
@@ -284,11 +284,3 @@ def _with_carried(held: tuple[Held, ...], head: Head, changes: Changes) -> tuple
     compared = {held_key.key for held_key in held} | changes.candidates.keys()
     others = [held_key for held_key in head.held if held_key.key not in compared] if changes.filtered else []
     return tuple(sorted((*held, *others), key=lambda held_key: held_key.key))
-
-
-def _egress_cost(context: RegionContext, batches: Iterable[CopyBatch]) -> float:
-    prices = {location.id: location.egress_per_gb for location in context.registry.locations}
-    name = context.region.name
-    return sum(
-        batch.bytes / 1e9 * prices[batch.origin].get(name, prices[batch.origin].get("*", 0.0)) for batch in batches
-    )

@@ -23,7 +23,7 @@ from typing import Any
 
 from sterna.errors import CredentialError, EngineError, SternaError
 from sterna.libraries import pa
-from sterna.replication.execution.copy import CopyFile
+from sterna.replication.execution.copy_file import CopyFile
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.execution.spark_executor import Engine
 from sterna.replication.execution.work_items import parse_error, run_on_engine

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sterna.config.registry.model import is_inside
 from sterna.errors import Damaged, SternaError, TableError
 from sterna.libraries import pa, pc
-from sterna.replication.execution.copy import original_mismatch
+from sterna.replication.execution.copy_file import original_mismatch
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.execution.source_sizes import Outages, source_sizes
 from sterna.replication.plan.branch_diff import Changes, shown_metadata_uri

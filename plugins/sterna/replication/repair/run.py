@@ -17,7 +17,8 @@ from typing import Final
 from sterna.codec import FLAG, INTEGER, TEXT, Field, Record, UnknownFields, enum_of, tuple_of
 from sterna.config.registry import run_names
 from sterna.libraries import pa, pc
-from sterna.replication.execution.copy import CopyFile, copy_batch
+from sterna.replication.execution.copy import copy_batch
+from sterna.replication.execution.copy_file import CopyFile
 from sterna.replication.execution.spark_executor import Engine, spark_engine
 from sterna.replication.plan.batches import cut_batches
 from sterna.replication.plan.options import SyncOptions

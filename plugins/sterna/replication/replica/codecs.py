@@ -74,6 +74,8 @@ COPY_BATCH: Final = Record(
         Field("bytes", INTEGER),
         Field("table", TEXT, ""),
         Field("listed", TEXT, "", attribute="list_name"),
+        Field("preferred", tuple_of(TEXT), (), omits_default=True),
+        Field("fallbacks", tuple_of(TEXT), (), omits_default=True),
     ),
 )
 
@@ -124,6 +126,7 @@ STAGE_REPORT: Final = Record(
         Field("missing", INTEGER, 0),
         Field("run_id", TEXT, ""),
         Field("here", tuple_of(TEXT), ()),
+        Field("sent_from", mapping_of(INTEGER), {}, omits_default=True),
     ),
 )
 

@@ -6,7 +6,8 @@ Arrow table (`sterna.replication.replica.file_list`), for it may have millions o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from sterna.errors import SternaError, printable
@@ -63,6 +64,8 @@ class CopyBatch:
         bytes: how many, all together.
         table: the only table whose files they are, where its list was made in parts; else "".
         list_name: the name of such a list in the run's folder; "" where it follows from the batch's number.
+        preferred: names of the regions whose copies are sent where they are there, before the origins of files.
+        fallbacks: of those whose copies are sent where files can't be copied from their origins.
     """
 
     number: int
@@ -71,6 +74,13 @@ class CopyBatch:
     bytes: int
     table: str = ""
     list_name: str = ""
+    preferred: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+
+    @property
+    def sources(self) -> str:
+        """Where its files are expected to come from, for people."""
+        return f"{self.preferred[0]} instead of {self.origin}" if self.preferred else self.origin
 
 
 @dataclass(frozen=True)
@@ -174,6 +184,7 @@ class StageReport:
         missing: how many files are not in place because of these failures.
         run_id: the run that it is about; "" where an older version wrote it.
         here: key names whose files are all here now, while the large lane still copies others.
+        sent_from: by region, how many of the bytes sent are copies that the region keeps; the rest are origins.
     """
 
     files: int = 0
@@ -183,6 +194,7 @@ class StageReport:
     missing: int = 0
     run_id: str = ""
     here: tuple[str, ...] = ()
+    sent_from: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: StageReport) -> StageReport:
         """Add up two reports; of each table the first failure is kept."""
@@ -195,6 +207,10 @@ class StageReport:
             self.missing + other.missing,
             self.run_id or other.run_id,
             tuple(dict.fromkeys((*self.here, *other.here))),
+            {
+                region: self.sent_from.get(region, 0) + other.sent_from.get(region, 0)
+                for region in sorted({*self.sent_from, *other.sent_from})
+            },
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
 
@@ -13,6 +13,7 @@ from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ObjectMissing, SternaError, TableError
 from sterna.libraries import pa
 from sterna.replication.execution.executor import Placement, plan_placements
+from sterna.replication.plan.batch_sources import egress_cost
 from sterna.replication.plan.inventory import copied_by_table
 from sterna.replication.plan.metadata_reader import require_resident
 from sterna.replication.replica import file_list as listing
@@ -53,6 +54,14 @@ class OriginTotal:
 
 
 @dataclass(frozen=True)
+class CopiesTotal:
+    """What is expected to come from the copies that one other region keeps, and not from the files' origins."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
 class PlanExplanation:
     """A plan in facts that a page, a command or a task's log can show.
 
@@ -70,6 +79,8 @@ class PlanExplanation:
         egress_cost: estimated price of the copies.
         held: keys that can't be published now.
         transit: keys that the large lane copies.
+        copies: how much of it is expected to come from the copies that other regions keep, by region.
+        egress_saved: by how much the origins would be dearer.
     """
 
     region: str
@@ -87,6 +98,8 @@ class PlanExplanation:
     egress_cost: float
     held: tuple[Held, ...]
     transit: tuple[Held, ...] = ()
+    copies: dict[str, CopiesTotal] = field(default_factory=dict)
+    egress_saved: float = 0.0
 
 
 def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> PlanExplanation:
@@ -112,6 +125,8 @@ def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> PlanE
         egress_cost=round(plan.egress_cost, 6),
         held=held,
         transit=transit,
+        copies=_copies(plan),
+        egress_saved=round(egress_cost(context, plan.batches, from_origins=True) - plan.egress_cost, 6),
     )
 
 
@@ -122,6 +137,15 @@ def _origins(plan: Plan) -> dict[str, OriginTotal]:
         totals[batch.origin] = OriginTotal(
             subtotal.batches + 1, subtotal.files + batch.files, subtotal.bytes + batch.bytes
         )
+    return totals
+
+
+def _copies(plan: Plan) -> dict[str, CopiesTotal]:
+    totals: dict[str, CopiesTotal] = {}
+    for batch in plan.batches:
+        for region in batch.preferred[:1]:
+            subtotal = totals.get(region, CopiesTotal())
+            totals[region] = CopiesTotal(subtotal.files + batch.files, subtotal.bytes + batch.bytes)
     return totals
 
 

@@ -130,7 +130,7 @@ def execute_plan(
     copied, unavailable = StageReport(), Unavailable()
     for batch in planned.batches:
         progress(
-            f"copying batch {batch.number + 1} of {len(planned.batches)} from {batch.origin}: {batch.files} files, "
+            f"copying batch {batch.number + 1} of {len(planned.batches)} from {batch.sources}: {batch.files} files, "
             f"{batch.bytes} bytes"
         )
         report = stages.copy(context, planned.run, batch.number, progress, unavailable=unavailable, engine=engine)

@@ -16,8 +16,10 @@ from sterna.config.registry import run_names
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import Busy, SternaError, UsageError
 from sterna.libraries import pa
-from sterna.replication.execution.copy import DEFAULT_DEADLINE_SECONDS, CopyFile, CopyProgress, copy_batch
+from sterna.replication.execution.copy import DEFAULT_DEADLINE_SECONDS, CopyProgress, copy_batch
+from sterna.replication.execution.copy_file import CopyFile
 from sterna.replication.execution.fault_attribution import raise_if_unpublishable
+from sterna.replication.execution.source_regions import SourceOrder
 from sterna.replication.execution.source_sizes import Unavailable
 from sterna.replication.execution.spark_executor import Engine, engine_or_spark
 from sterna.replication.plan.dependencies import Resolution
@@ -178,8 +180,9 @@ def copy(
     sync_plan = load_plan(context, run)
     run_progress = read_run_progress(context, run, sync_plan)
     columns = ("table", "source", "target", "size")
-    list_names = {planned_batch.number: planned_batch.list_name for planned_batch in sync_plan.batches}
-    files = run_folder.load_files(context, run, batch=batch, list_name=list_names.get(batch, ""))
+    planned_batch = next((candidate for candidate in sync_plan.batches if candidate.number == batch), None)
+    list_name = planned_batch.list_name if planned_batch else ""
+    files = run_folder.load_files(context, run, batch=batch, list_name=list_name)
     rows = files.select(columns).to_pylist()
     heartbeat = bulk_run.heartbeat_of(context, sync_plan, batch, files) if sync_plan.lane else None
     copied = copy_batch(
@@ -190,11 +193,20 @@ def copy(
         progress=_progress_callback(progress, run_progress, batch, heartbeat),
         deadline=deadline,
         unavailable=unavailable,
+        order=SourceOrder(planned_batch.preferred, planned_batch.fallbacks) if planned_batch else SourceOrder(),
     )
+    for region, size in copied.sent_from.items():
+        progress(f"{size} bytes came from {region}, and not from their origins")
     failed = {failure.table: failure for failure in map(TableFailure.from_error, reversed(copied.failures))}
     missing = len({row["target"] for row in rows}) - copied.files
     report = StageReport(
-        copied.files, copied.bytes, copied.sent, tuple(failed.values()), missing, run_folder.run_id_from_uri(run)
+        copied.files,
+        copied.bytes,
+        copied.sent,
+        tuple(failed.values()),
+        missing,
+        run_folder.run_id_from_uri(run),
+        sent_from=copied.sent_from,
     )
     if heartbeat:
         heartbeat.report(1.0, force=True)

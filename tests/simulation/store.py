@@ -150,6 +150,9 @@ class Objects:
     def sizes(self, uris: Iterable[str]) -> dict[str, int | None]:
         return {uri: self.size(uri) for uri in sorted(uris)}
 
+    def source_sizes(self, expected: Iterable[str]) -> dict[str, int | None]:
+        return self.sizes(expected)
+
     def write_new(self, uri: str, data: bytes, *, assume_absent: bool = False) -> int:
         if not self.store.is_below_root(uri):
             raise Violation(f"written outside the replica root: {uri}")

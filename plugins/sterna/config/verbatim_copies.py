@@ -60,6 +60,15 @@ def regions_with_copies(mapping: Mapping) -> tuple[Mapping, ...]:
     return tuple(sorted(mappings, key=rank))
 
 
+def content_copy(mapping: Mapping, uri: str) -> str:
+    """Return where a region has its copy of a content file; "" where that is the file itself, or it may have none."""
+    try:
+        copy = mapping.content_uri(uri)
+    except TableError:
+        return ""
+    return "" if copy == uri else copy
+
+
 def marker_uri(mapping: Mapping, target: str) -> str:
     """Return where a region marks that all verbatim copies of a table's version are there; "" where it marks none.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Mapping as AbstractMapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from sterna.config.registry.credential import describe_store
 from sterna.config.registry.folders import BANDWIDTH, state_folder
 from sterna.config.registry.model import Location, Registry, is_inside
 from sterna.config.secrets import Secrets
-from sterna.config.verbatim_copies import regions_with_copies, verbatim_uri
+from sterna.config.verbatim_copies import content_copy, regions_with_copies, verbatim_uri
 from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreDenied, StoreUnreachable, UnsafeUri
 from sterna.storage.bandwidth import BandwidthShare, is_limited, open_share
 from sterna.storage.circuit_breaker import RETRY_SECONDS
@@ -166,7 +167,7 @@ class Objects:
         except (StoreUnreachable, StoreDenied, CredentialError):
             if self._copy_mappings and not self.mapping.is_local(uri):
                 for copy in filter(None, (verbatim_uri(mapping, uri) for mapping in self._copy_mappings)):
-                    with suppress(ObjectMissing, StoreUnreachable, StoreDenied, CredentialError):
+                    with suppress(ObjectMissing, UnsafeUri, StoreUnreachable, StoreDenied, CredentialError):
                         return self._read_at(copy, limit, uri)
             raise
 
@@ -284,6 +285,31 @@ class Objects:
             sizes[id][key] = size
         by_uri = {uri: sizes[id][key] for id in keys for key, uri in keys[id].items()}
         return by_uri | {uri: sizes[id][key] for uri, id, key in aliases}
+
+    def source_sizes(self, expected: AbstractMapping[str, int]) -> dict[str, int | None]:
+        """Return the sizes of content files that `main` names; see `sizes`.
+
+        Of objects that read verbatim copies: where a store can't be used, a file of which a region that keeps these has
+        a copy of the expected size counts as that large.
+
+        Args:
+            expected: bytes of each file.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`; no region has some file's copy.
+        """
+        try:
+            return self.sizes(expected)
+        except (StoreUnreachable, StoreDenied, CredentialError):
+            copied: set[str] = set()
+            for mapping in self._copy_mappings:
+                copies = {uri: copy for uri in expected if uri not in copied and (copy := content_copy(mapping, uri))}
+                with suppress(StoreUnreachable, StoreDenied, CredentialError):
+                    sizes = self.sizes(copies.values())
+                    copied |= {uri for uri, copy in copies.items() if sizes[copy] == expected[uri]}
+            if copied != expected.keys():
+                raise
+            return dict(expected)
 
     def write_new(self, uri: str, data: bytes, *, assume_absent: bool = False) -> int:
         """Write an object unless one is there already, which stays as it is.

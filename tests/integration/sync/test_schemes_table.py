@@ -10,7 +10,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from sterna.storage.objects import Objects
 from tests.support.all_stores import all_stores
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.emulators import ACCOUNT, Azure, Google, start_azure, start_google
-from tests.support.regions import injected
+from tests.support.regions import injected, with_ports
 from tests.support.small_world import table as content_of
 from tests.support.stores import KEY, SECRET
 
@@ -219,3 +219,34 @@ def test_tables_with_files_in_every_store_are_read_in_a_region_alone(
 @pytest.mark.parametrize("region", PREFIXES)
 def test_another_sync_has_nothing_to_do(world: World, tables: list[Table], region: str) -> None:
     assert world.sync(region).outcome == "idle"
+
+
+def test_a_region_is_seeded_from_another_ones_copies_while_the_origin_is_dark(world: World) -> None:
+    dumped = world.registry.model_dump(mode="json")
+    roots = [
+        {**region, "replica_root": f"{region['replica_root']}-2", "verbatim_copies": True}
+        for region in dumped["regions"]
+    ]
+    registry = Registry.model_validate({**dumped, "regions": roots})
+    other = replace(world, registry=registry, catalog=InMemoryCatalog())
+    table = make_table(other, "t_dark", PREFIXES["us"])
+    for number in range(3):
+        table.put(PREFIXES["us"], 2 * number, 2 * number + 1)
+    table.commit()
+    assert other.sync("eu").held == ()
+    context = other.context("ap")
+    objects = Objects(context.mapping, environment_secrets(), timeout=2.0)
+    other.s3.suspend()
+    try:
+        report = sync(
+            with_ports(context, catalog=other.catalog, primary=other.catalog, objects=objects),
+            SyncOptions(),
+            lambda line: None,
+            engine=in_process,
+        )
+    finally:
+        other.s3.start()
+    assert (report.held, report.copied.sent_from) == ((), {"eu": report.copied.sent})
+    with other.without_other_regions("ap"):
+        assert sorted(other.read("ap", "t_dark").scan().to_arrow().column("id").to_pylist()) == [*range(6)]
+    assert other.sync("ap").outcome == "idle"

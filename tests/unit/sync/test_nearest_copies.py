@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sterna.errors import CatalogDenied, CredentialError, SternaError, StoreDenied, StoreUnreachable
+from sterna.errors import (
+    CatalogDenied,
+    CredentialError,
+    RegistryError,
+    SourceGone,
+    SternaError,
+    StoreDenied,
+    StoreUnreachable,
+)
 from sterna.replication.execution import copy as copying
+from sterna.replication.execution.copy_file import CopyFile
+from sterna.replication.execution.source_regions import SourceOrder
 from sterna.replication.plan import sharded_listing
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.plan.planner import make_plan
@@ -91,12 +103,14 @@ def test_an_origin_sends_each_file_once_for_two_regions(
     world: World, prices: dict[str, float], sent: Counter[str]
 ) -> None:
     world = priced(with_third_region(world), prices)
-    world.commit(a=world.write("a"), b=world.write("b"))
-    for region in ("eu", "ap"):
-        run(world, region)
+    for rows in (3, 1000, 50):
+        world.commit(a=world.write("a", rows), b=world.write("b", rows))
+        for region in ("eu", "ap"):  # ap is behind by as long as eu's sync takes
+            run(world, region)
     total = size_of(data_files(world))
-    assert sent["us-lake"] <= 0.55 * 2 * total
-    assert sent.total() == 2 * total
+    from_origins = 2 * total
+    assert sent["us-lake"] / from_origins <= 0.55
+    assert sent == {"us-lake": total, "eu-replica": total}
 
 
 @pytest.mark.parametrize("error", OUTAGES)
@@ -122,6 +136,23 @@ def test_where_the_copies_can_not_be_used_the_origin_is(
     assert sent == {"us-lake": size_of(data_files(three))}
 
 
+@pytest.mark.parametrize("error", [RegistryError, *OUTAGES])
+def test_a_region_whose_copies_can_not_be_sent_is_left_out(
+    three: World, error: type[SternaError], sent: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = copying.copy_files
+
+    def copy_files(origin: Any, *others: Any, **options: Any) -> Any:
+        if origin.location.id == "eu-replica":
+            raise error("rclone can't read it")
+        return real(origin, *others, **options)
+
+    monkeypatch.setattr(copying, "copy_files", copy_files)
+    report = run(three, "ap")
+    assert report.held == () and report.copied.sent_from == {} and whole(three)
+    assert sent == {"us-lake": size_of(data_files(three))}
+
+
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(path.read_bytes() + b"x")])
 def test_a_copy_that_is_gone_or_has_another_size_is_not_sent(three: World, harm: Any, sent: Counter[str]) -> None:
     harmed, *others = data_files(three, "eu/replica/us-lake")
@@ -141,6 +172,22 @@ def test_a_file_that_is_gone_at_its_origin_comes_from_a_dearer_copy(three: World
     report = run(three, "ap")
     assert report.held == () and whole(three)
     assert report.copied.sent_from == {"eu": size}
+
+
+@pytest.mark.parametrize("order", [SourceOrder(("eu",)), SourceOrder((), ("eu",))])
+def test_a_file_that_is_right_for_one_table_is_not_written_over_for_another(three: World, order: SourceOrder) -> None:
+    context = three.context("ap")
+    source, copy = data_files(three)[0], data_files(three, "eu/replica/us-lake")[0]
+    file = CopyFile("ns.a", f"file://{source}", context.mapping.content_uri(f"file://{source}"), 3)
+    target = Path(file.target.removeprefix("file://"))
+    target.parent.mkdir(parents=True)
+    target.write_bytes(b"abc")
+    source.unlink()
+    copy.write_bytes(b"four")
+    files = [file, replace(file, table="ns.b", size=4)]
+    copied = copying.copy_batch(files, context.mapping, context.secrets, context.objects, order=order)
+    assert [(type(failure), failure.table) for failure in copied.failures] == [(SourceGone, "ns.b")]
+    assert (target.read_bytes(), copied.sent) == (b"abc", 0)
 
 
 def test_an_origin_of_another_size_holds_its_table_though_there_is_a_dearer_copy(three: World) -> None:
@@ -266,6 +313,28 @@ def test_a_region_is_seeded_while_the_origin_can_not_be_used_at_all(kept: World,
     assert [path.read_bytes() for path in copies] == [path.read_bytes() for path in data_files(kept)]
     again = run(kept, "ap")
     assert (again.outcome, again.copied.sent) == ("idle", 0), "what us has is nothing else"
+
+
+@pytest.mark.parametrize("has_copy", [True, False])
+def test_statistics_of_a_dark_origin_come_from_the_region_that_has_them(kept: World, has_copy: bool) -> None:
+    location = kept.write("a")
+    path = Path(location.removeprefix("file://"))
+    file = path.with_name("s.puffin")
+    file.write_bytes(b"0123456789")
+    document = json.loads(path.read_text())
+    entry = {"snapshot-id": document["current-snapshot-id"], "statistics-path": f"file://{file}"}
+    entry |= {"file-size-in-bytes": 10, "file-footer-size-in-bytes": 1, "blob-metadata": []}
+    path.write_text(json.dumps({**document, "statistics": [entry]}))
+    kept.commit(a=location)
+    run(kept, "eu")
+    (copy,) = (kept.folder / "eu/replica/us-lake").rglob("s.puffin")
+    if not has_copy:
+        copy.unlink()
+    with refusing(f"file://{kept.folder}/us/", StoreUnreachable):
+        report = run(kept, "ap")
+    assert [(held.key, held.kind) for held in report.held] == ([] if has_copy else [("ns.a", "StoreUnreachable")])
+    copies = [path.read_bytes() for path in (kept.folder / "ap/replica/us-lake").rglob("s.puffin")]
+    assert copies == [b"0123456789"] * has_copy
 
 
 def test_without_verbatim_copies_metadata_of_a_dark_origin_is_waited_for(three: World) -> None:

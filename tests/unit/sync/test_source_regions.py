@@ -154,13 +154,13 @@ def test_a_region_that_is_current_for_one_of_several_tables_counts_as_current() 
     assert sources.order(origin, [older, current]) == sources.order(origin, [current, older]) == SourceOrder(("eu",))
 
 
-def test_a_copy_lies_where_the_region_has_it_and_nowhere_where_itmay_have_none() -> None:
+def test_a_copy_lies_where_the_region_has_it_and_nowhere_where_it_may_have_none() -> None:
     by_place = {"prefixes": ["s3://us-lake/secret"], "never": ["eu"]}
     registry = build_registry({}, (by_place, {"tables": ["ns.secret"], "never": ["eu"]}))
     sources = SourceRegions(Mapping(registry, registry.region(HERE)))
     assert sources.copy_uri("eu", TABLE, "s3://us-lake/t/x") == "s3://eu-replica/us-lake/t/x"
     assert sources.copy_uri("eu", TABLE, "s3a://us-lake/t/x") == "s3://eu-replica/us-lake~s3a/t/x"
-    assert sources.copy_uri("us", TABLE, "s3://us-lake/t/x") == "s3://us-lake/t/x"
+    assert sources.copy_uri("us", TABLE, "s3://us-lake/t/x") == ""
     assert sources.copy_uri("eu", TABLE, "s3://za-replica/us-lake/t/x") == "s3://eu-replica/us-lake/t/x", (
         "after a promotion"
     )

@@ -5,6 +5,7 @@ Foreign content files are copied to their places here, and every one is proven p
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -16,7 +17,7 @@ from sterna.config.mapping import Mapping
 from sterna.config.registry.folders import BANDWIDTH, state_folder
 from sterna.config.registry.model import is_inside
 from sterna.config.secrets import Secrets
-from sterna.errors import NotCopied, ObjectMissing, SourceGone, SternaError, UnsafeUri
+from sterna.errors import NotCopied, ObjectMissing, RegistryError, SourceGone, SternaError, UnsafeUri
 from sterna.replication.execution.copy_file import (
     CopyFile,
     error_for_file,
@@ -35,6 +36,7 @@ _MAX_TABLE_FAILURES = 100
 _MAX_ATTEMPTS = 2
 _CURABLE_ELSEWHERE = (*OUTAGES, SourceGone, NotCopied)
 """Faults of an origin that a copy elsewhere makes up for. Another size is none: there `main` and its file differ."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def copy_batch(
         run.sent.total(),
         _capped_failures(failures.values()),
         len(failures),
-        {region: size for region, size in run.sent.items() if region},
+        {region: size for region, size in run.sent.items() if region and size},
     )
 
 
@@ -204,19 +206,29 @@ class CopyRun:
         copies = [
             replace(file, source=uri)
             for file in missing.values()
-            if (uri := self.regions.copy_uri(region, file.table, file.source)) not in ("", file.source)
+            if (uri := self.regions.copy_uri(region, file.table, file.source))
         ]
-        sizes, _ = source_sizes(self.objects, [(copy.table, copy.source) for copy in copies], self.unavailable)
+        sizes, errors = source_sizes(self.objects, [(copy.table, copy.source) for copy in copies], self.unavailable)
+        for error in [*errors.values()][:1]:
+            _log.warning("copies in %s can't be used: %s", region, error)
         present = [copy for copy in copies if sizes.get(copy.source) == copy.size]
         if not present:
             return missing
         for group in self.group_by_origin(present):
-            self._send_group(group, region)
+            try:
+                self._send_group(group, region)
+            except (*OUTAGES, RegistryError) as error:
+                # No reason to stop: the origin is left. Where it is about this region's own store, the next look tells.
+                _log.warning("copies in %s can't be used: %s", region, error)
         return {file.target: file for file in self.incomplete(missing) if (file.table, file.target) not in failures}
 
     def send_fallbacks(self, region: str, failures: _Failures) -> _Failures:
         """Send a region's copies of files that could not be copied from their origins; return the failures left."""
-        curable = {key for key, error in failures.items() if isinstance(error, _CURABLE_ELSEWHERE)}
+        # What is right for one table is never written over for another one that has a different size of it.
+        proven = {file.target for file in self.files if (file.table, file.target) not in failures}
+        curable = {
+            key for key, error in failures.items() if isinstance(error, _CURABLE_ELSEWHERE) and key[1] not in proven
+        }
         missing = {file.target: file for file in self.files if (file.table, file.target) in curable}
         left = self.send_copies(region, missing, failures.keys() - curable)
         return {key: error for key, error in failures.items() if key not in curable or key[1] in left}

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.registry.model import Location, is_inside
-from sterna.errors import TableError
+from sterna.config.verbatim_copies import content_copy
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class SourceRegions:
         return self.mapping.locate(self.mapping.registry.region(region).replica_root).location
 
     def copy_uri(self, region: str, table: str, uri: str) -> str:
-        """Return where a region has its copy of a table's content file; "" where it may have none.
+        """Return where a region has its copy of a table's content file; "" where that is the file, or it may have none.
 
         Args:
             region: its name.
@@ -106,10 +106,7 @@ class SourceRegions:
         """
         if self.mapping.registry.exclusion_reason(table, region):
             return ""  # what is there has yet to be evicted
-        try:
-            return self._mappings[region].content_uri(uri)
-        except TableError:
-            return ""
+        return content_copy(self._mappings[region], uri)
 
     def may_have(self, replica: TableReplica, origin: Location) -> bool:
         """Return whether no rule keeps a table, or all of a location, out of a region."""

@@ -23,6 +23,8 @@ from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.model import Action, CopyBatch
 from sterna.replication.replica.region import RegionContext
 
+_MIN_REGIONS = 3  # with two, a file's origin is the only other place
+
 
 def assign_sources(
     context: RegionContext, inventory: Inventory, actions: Iterable[Action], changes: Changes
@@ -37,7 +39,7 @@ def assign_sources(
     batches = inventory.batches
     locations = {location.id: location for location in context.registry.locations}
     others = _other_regions(context, (locations[batch.origin] for batch in batches))
-    if not others:
+    if not others or len(context.registry.regions) < _MIN_REGIONS:
         return batches
     tables = _tables_by_batch(inventory, batches)
     copied = set[str]().union(*tables.values())

@@ -88,7 +88,7 @@ def available_statistics(objects: Objects, statistics: Sequence[StatisticsFile])
             targets[file] = objects.mapping.content_uri(file.path)
     sizes = objects.sizes(set(targets.values()))
     absent = [file for file, target in targets.items() if sizes[target] != file.length]
-    source_sizes = objects.sizes({file.path for file in absent} - sizes.keys())
+    source_sizes = objects.source_sizes({file.path: file.length for file in absent if file.path not in sizes})
     missing = {file for file in absent if source_sizes.get(file.path) != file.length}
     return frozenset(targets.keys() - missing)
 

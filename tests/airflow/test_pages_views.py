@@ -254,6 +254,16 @@ def test_tables_by_mouse_and_keyboard(page: Page) -> None:
     expect(page.get_by_text(re.compile("^The next sync "))).to_be_visible()
 
 
+def test_a_plan_says_what_comes_from_other_regions_copies(page: Page) -> None:
+    plan = {"idle": False, "actions": [], "held": [], "origins": {"us-lake": {"batches": 1, "files": 3, "bytes": 4096}}}
+    plan |= {"copies": {"ap": {"files": 2, "bytes": 2048}}, "egress_cost": 0.00002, "egress_saved": 0.00004}
+    page.route("**/api/plan", lambda route: route.fulfill(json=plan))
+    page.goto("/#/tables")
+    page.get_by_role("button", name="What would the next sync do?").click()
+    said = page.get_by_text(re.compile("^The next sync "))
+    expect(said).to_contain_text("Of these, 2.0 KiB from copies in ap. Estimated to save 0.00004 of 0.00006.")
+
+
 def test_every_state_of_a_table_and_its_pages(page: Page) -> None:
     states = ("served", "behind", "held", "transit", "missing", "gone")
     labels = {"served": "served", "behind": "behind", "held": "held", "transit": "in transit"}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def record_sync(report: Report) -> None:
-    """Report how a sync left its region: its lags in seconds, tables held and in transit, bytes copied.
+    """Report how a sync left its region: its lags in seconds, tables held and in transit, bytes copied, and from where.
 
     Of the large lane, which changes nothing of that, what it copied.
     """
@@ -33,6 +33,8 @@ def record_sync(report: Report) -> None:
             lag_measures(report.watermark_lag_seconds, report.held, allowed, transit_bytes, transit_lag),
         )
     stats.incr("sterna.copied_bytes", report.copied.sent, tags={"region": report.region})
+    for source, size in report.copied.sent_from.items():
+        stats.incr("sterna.copied_from_bytes", size, tags={"region": report.region, "source": source})
 
 
 def record_status(status: RegionStatus, limits: AlarmLimits) -> None:

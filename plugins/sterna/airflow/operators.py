@@ -121,7 +121,7 @@ class SternaCopyOperator(SternaOperator):
 
     @property
     def label(self) -> str:
-        """The batches in a few words, such as `us-lake 120 files 3.1 GB`."""
+        """The batches in a few words, such as `us-lake 120 files 3.1 GB` or `eu instead of us-lake 3 files 1 kB`."""
         from sterna.replication.sync.copy_progress import format_bytes
 
         return f"{self.batch['origin']} {self.batch['files']} files {format_bytes(self.batch['bytes'])}"
@@ -418,6 +418,7 @@ def report_summary(report: Report) -> dict[str, Any]:
         "transit": len(report.transit),
         "copied_files": report.copied.files,
         "copied_bytes": report.copied.sent,
+        **({"copied_from": dict(report.copied.sent_from)} if report.copied.sent_from else {}),
         "lag_seconds": report.lag_seconds,
         "more": report.more,
     }

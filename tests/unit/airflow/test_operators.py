@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from sterna.airflow import operators
 from sterna.airflow.assets import asset_alias, main_asset
+from sterna.airflow.metrics import record_sync
 from sterna.airflow.operators import (
     SternaCopyOperator,
     SternaLocalizeOperator,
@@ -23,10 +25,11 @@ from sterna.airflow.operators import (
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.errors import UsageError
 from sterna.replication.execution import copy as copying
+from sterna.replication.plan.batches import SHARE, split_shares
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.codecs import STAGE_REPORT
 from sterna.replication.replica.held import Held
-from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.replica.model import CopyBatch, Report, StageReport
 from sterna.replication.sync import run as sync_run
 from sterna.replication.sync import stages
 from sterna.storage.rclone.transfer import Transfer
@@ -84,6 +87,14 @@ def test_a_copy_task_is_labelled_with_origin_files_and_size(size: int, text: str
     assert task.label == f"us-lake 120 files {text}"
 
 
+def test_a_copy_task_is_labelled_with_the_region_whose_copies_it_sends() -> None:
+    (share,) = split_shares(
+        [CopyBatch(0, "us-lake", 120, 1000, preferred=("eu", "ap")), CopyBatch(1, "us-lake", 1, 0)], 1
+    )
+    task = SternaCopyOperator(task_id="copy", run="s3://eu/run", batch=SHARE.encode(share))
+    assert task.label == "eu instead of us-lake,us-lake 121 files 1 kB"
+
+
 def test_reports_of_mapped_tasks_add_up_and_skipped_ones_count_nothing() -> None:
     to_json = STAGE_REPORT.dumps
 
@@ -126,6 +137,13 @@ def test_a_report_in_short_has_counts_and_no_names() -> None:
         "lag_seconds": 1.5,
         "more": True,
     }
+
+
+def test_a_report_says_how_much_came_from_other_regions_copies(metrics: dict[str, float]) -> None:
+    report = replace(_report(), copied=StageReport(2, 20, 10, sent_from={"ap": 7}))
+    assert report_summary(report)["copied_from"] == {"ap": 7}
+    record_sync(report)
+    assert metrics == {**LAGS, "sterna.copied_bytes": 10, "sterna.copied_from_bytes": 7}
 
 
 def test_every_operator_repeats_as_its_errors_say_unless_told_otherwise() -> None:

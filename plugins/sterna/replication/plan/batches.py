@@ -95,7 +95,7 @@ class Share:
     Args:
         number: of its first batch.
         last: of its last batch.
-        origin: ids of the locations that the files come from, with commas between them.
+        origin: where the files are expected to come from, with commas between them: `CopyBatch.sources`.
         bytes: how many, all together.
     """
 
@@ -142,7 +142,7 @@ def _share(batches: list[CopyBatch]) -> Share:
     return Share(
         number=batches[0].number,
         last=batches[-1].number,
-        origin=",".join(dict.fromkeys(batch.origin for batch in batches)),
+        origin=",".join(dict.fromkeys(batch.sources for batch in batches)),
         files=sum(batch.files for batch in batches),
         bytes=sum(batch.bytes for batch in batches),
     )

@@ -79,7 +79,7 @@ class CopyBatch:
 
     @property
     def sources(self) -> str:
-        """Where its files are expected to come from, for people."""
+        """Where its files are expected to come from, for people: a location's id, or `eu instead of us-lake`."""
         return f"{self.preferred[0]} instead of {self.origin}" if self.preferred else self.origin
 
 

@@ -27,6 +27,10 @@ export function count(value) {
   return value === null || value === undefined ? "–" : Number(value).toLocaleString(locale());
 }
 
+export function price(value) {
+  return value.toLocaleString(locale(), { maximumFractionDigits: 6 });
+}
+
 export function moment(text) {
   if (!text) return t("never");
   const found = new Date(text);

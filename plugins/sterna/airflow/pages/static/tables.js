@@ -1,7 +1,7 @@
 // All tables of a region, a page at a time: the server searches, sorts and counts.
 import { badge, el, grid, link, note, show } from "./dom.js";
 import { ask } from "./api.js";
-import { count, moment, seconds, size } from "./format.js";
+import { count, moment, price, seconds, size } from "./format.js";
 import { t } from "./text.js";
 
 const SIZE = 50;
@@ -56,7 +56,7 @@ export function open(place) {
       for (const each of found.actions) plan.set(each.key, each);
       const bytes = Object.values(found.origins).reduce((sum, each) => sum + each.bytes, 0);
       const files = Object.values(found.origins).reduce((sum, each) => sum + each.files, 0);
-      show(planned, note("calm", found.idle ? t("planIdle") : t("planSays", { keys: count(found.actions.length), files: count(files), bytes: size(bytes), held: count(found.held.length) })));
+      show(planned, note("calm", found.idle ? t("planIdle") : t("planSays", { keys: count(found.actions.length), files: count(files), bytes: size(bytes), held: count(found.held.length) }) + copies(found)));
       await go({});
     } catch (error) {
       show(planned, note("error", error.message));
@@ -134,4 +134,11 @@ export function open(place) {
     asked += 1;
     clearTimeout(timer);
   };
+}
+
+// What a plan copies from other regions' copies instead of origins, and what that saves; "" where it is nothing.
+export function copies(plan) {
+  const said = Object.entries(plan.copies ?? {}).map(([region, { bytes }]) => t("planCopies", { bytes: size(bytes), region }));
+  if (said.length && plan.egress_saved) said.push(t("planSaves", { saved: price(plan.egress_saved), cost: price(plan.egress_cost + plan.egress_saved) }));
+  return said.map((sentence) => ` ${sentence}`).join("");
 }

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import httpx
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
@@ -18,6 +19,8 @@ from sterna.catalog.model import Content, Key, key_name
 from sterna.catalog.nessie.catalog import NessieCatalog
 from sterna.config.environment import temporary_environment
 from sterna.config.secrets import environment_secrets
+from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
+from sterna.maintenance.restore.run import restore
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.model import Report
 from sterna.replication.replica.region import RegionContext, open_region
@@ -68,6 +71,23 @@ class World:
         self.lines.clear()
         with self.context(region) as context:
             return sync(context, SyncOptions(**options), self.lines.append)
+
+    def restore(self, as_of: str, *names: str, region: str = "eu", **options: Any) -> RestoreReport:
+        """Restore tables; the branch with what they replace is deleted, as an operator does who needs it no more.
+
+        Args:
+            as_of: the commit of `main`.
+            names: key names.
+            region: that it is run for.
+            options: other fields of the request.
+        """
+        with self.context(region) as context:
+            report = restore(context, RestoreRequest(as_of, names, **options), self.lines.append, apply=True)
+        if report.kept_on:
+            branch = f"{report.kept_on}@{self.catalog.reference(report.kept_on).hash}"
+            answer = httpx.delete(f"{self.stage.nessie.uri}/trees/{branch}", params={"type": "BRANCH"})
+            assert answer.is_success, answer.text
+        return report
 
     def snapshots(self, table: str) -> list[int]:
         return [

@@ -330,6 +330,26 @@ def test_a_slot_that_is_gone_is_told(shop: CaptureTestbed) -> None:
     assert (table.details["table"], table.lag) == ("public.t", 0)
 
 
+def test_a_restored_table_stops_its_source_until_that_is_read_again(shop: CaptureTestbed) -> None:
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t SELECT g, g FROM generate_series(1, 3) g")
+    shop.settled("t")
+    had = shop.world.catalog.reference("main").hash
+    shop.sql("INSERT INTO t VALUES (4, 4); DELETE FROM t WHERE id = 1; UPDATE t SET n = 20 WHERE id = 2")
+    shop.settled("t")
+    report = shop.world.restore(had, f"{shop.namespace}.t", over=True)
+    assert report.tables[0].rewinds == (str(channel("eu", shop.namespace)),)
+    shop.sql("INSERT INTO t VALUES (5, 5)")
+    ran = shop.fails()
+    (failure,) = ran.failed.values()
+    assert (ran.exit_code, failure.partition(":")[0]) == (6, "Rewound")
+    assert shop.rows("t", "id, n") == [(1, 1), (2, 2), (3, 3)], "nothing came of what it read since"
+    resync(shop.followed()[0], act=True)
+    shop.settled("t")
+    shop.sql("INSERT INTO t VALUES (6, 6)")
+    shop.settled("t")
+    assert shop.rows("t", "id, n") == [(2, 20), (3, 3), (4, 4), (5, 5), (6, 6)]
+
+
 @pytest.mark.rare
 def test_what_was_read_before_a_tables_stop_is_on_main(shop: CaptureTestbed) -> None:
     """Also where nobody applied it until the table was stopped."""

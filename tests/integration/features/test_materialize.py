@@ -81,6 +81,29 @@ def test_changes_are_followed(shop: FeatureTestbed) -> None:
         renamed.fill("user")
 
 
+def test_a_view_of_a_restored_table_is_filled_again_and_stops_nothing(shop: FeatureTestbed) -> None:
+    """What a view holds is made of the table alone: all of it comes again, and what is gone goes."""
+    table, sql, sync = users(shop), shop.world.sql, shop.world.sync
+    sql(f"INSERT INTO {table} VALUES (1, 30, 'A', 1.00, {TS}), (2, 40, 'B', 2.00, {TS})")
+    sync()
+    assert shop.fill("user").rows == 2
+    had = shop.world.catalog.reference("main").hash
+    sql(f"DELETE FROM {table} WHERE user_id = 1")
+    sql(f"INSERT INTO {table} VALUES (2, 41, 'C', 3.00, {TS}), (3, 50, 'D', 4.00, {TS})")
+    sql(f"DELETE FROM {table} WHERE user_id = 2 AND age = 40")
+    sync()
+    shop.fill("user")
+    assert (sorted(id for id, row in shop.rows("user").items() if row), shop.rows("user")["2"][0]) == (["2", "3"], 41)
+    report = shop.world.restore(had, table.partition(".")[2], over=True)
+    assert report.tables[0].rewinds == ()
+    sync()
+    materialized = shop.fill("user")
+    assert (materialized.how, materialized.rows) == ("full", 2)
+    rows = shop.rows("user")
+    assert {id: row[:2] for id, row in rows.items() if row} == {"1": [30, "A"], "2": [40, "B"]}
+    assert shop.fill("user").how == "same"
+
+
 def test_a_second_row_of_a_key_in_another_file_is_told_and_the_key_stays(shop: FeatureTestbed) -> None:
     table, sql, sync = users(shop), shop.world.sql, shop.world.sync
     sql(f"INSERT INTO {table} VALUES (1, 30, 'A', 1.10, {TS})")

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.maintenance import Maintenance
+from sterna.maintenance.gc.model import GcOptions
+from sterna.maintenance.gc.run import run_gc
 from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
 from sterna.maintenance.restore.run import restore
+from sterna.maintenance.tables.expire import SparkSnapshotRemover, expire_snapshots
+from sterna.maintenance.tables.orphan_files import sweep
+from sterna.replication.replica.region import open_region
+from tests.support.own_region import OwnRegion, own_region
 from tests.support.world import World, merge_on_read
 
 NAMESPACE = "restored"
@@ -15,20 +25,32 @@ TABLES = tuple(f"{NAMESPACE}.v{version}" for version in (1, 2, 3))
 VIEW = f"{NAMESPACE}.seen"
 
 
+def make_tables(world: World, namespace: str, folder: str = "") -> None:
+    """A table of each format version with all that a history has, and a view.
+
+    Args:
+        world: where.
+        namespace: of them.
+        folder: URI of the folder that they lie in; "": where the catalog puts them.
+    """
+    for version in (1, 2, 3):
+        table = f"main_us.{namespace}.v{version}"
+        properties = merge_on_read(version) if version > 1 else "TBLPROPERTIES ('format-version'='1')"
+        location = f"LOCATION '{folder}/v{version}'" if folder else ""
+        world.sql(f"CREATE TABLE {table} (id BIGINT, part BIGINT) USING iceberg {location} {properties}")
+        world.sql(f"INSERT INTO {table} SELECT id, id % 3 FROM range(30)")
+        world.sql(f"ALTER TABLE {table} CREATE TAG first")
+        world.sql(f"DELETE FROM {table} WHERE id % 7 = 1")
+        world.sql(f"ALTER TABLE {table} CREATE BRANCH dev")
+        world.sql(f"INSERT INTO {table}.branch_dev VALUES (100, 1)")
+        world.sql(f"INSERT INTO {table} VALUES (200, 2)")
+    world.sql(f"CREATE VIEW main_us.{namespace}.seen AS SELECT count(*) AS n FROM main_us.{namespace}.v1")
+
+
 @pytest.fixture(scope="module")
 def here(world: World) -> Iterator[World]:
-    """A table of each format version with all that a history has, and a view."""
     with world.namespace(NAMESPACE):
-        for version, table in enumerate(TABLES, 1):
-            properties = merge_on_read(version) if version > 1 else "TBLPROPERTIES ('format-version'='1')"
-            world.sql(f"CREATE TABLE main_us.{table} (id BIGINT, part BIGINT) USING iceberg {properties}")
-            world.sql(f"INSERT INTO main_us.{table} SELECT id, id % 3 FROM range(30)")
-            world.sql(f"ALTER TABLE main_us.{table} CREATE TAG first")
-            world.sql(f"DELETE FROM main_us.{table} WHERE id % 7 = 1")
-            world.sql(f"ALTER TABLE main_us.{table} CREATE BRANCH dev")
-            world.sql(f"INSERT INTO main_us.{table}.branch_dev VALUES (100, 1)")
-            world.sql(f"INSERT INTO main_us.{table} VALUES (200, 2)")
-        world.sql(f"CREATE VIEW main_us.{VIEW} AS SELECT count(*) AS n FROM main_us.{TABLES[0]}")
+        make_tables(world, NAMESPACE)
         yield world
         world.sql(f"DROP VIEW main_us.{VIEW}")
 
@@ -74,3 +96,63 @@ def test_what_was_dropped_answers_as_before(here: World) -> None:
     for region in ("eu", "us"):
         assert not [held for held in world.sync(region).held if held.key in TABLES]
         assert world.history(f"replica_{region}.{table}")["now"] == rows
+
+
+@pytest.fixture
+def region(world: World, tmp_path: Path) -> Iterator[OwnRegion]:
+    """A region of the test's own that keeps what is dropped; the tables' folder is swept."""
+    with world.namespace("upkept"):
+        own = own_region(world, tmp_path, "upkept")
+        own.registry["policies"] = [
+            {"tables": ["upkept.**"], "keep_dropped": "30d"},
+            {"tables": ["**"], "replicate": False},
+        ]
+        folder = f"s3://us-lake/{own.name}"
+        lake = next(location for location in own.registry["locations"] if location["region"] == "us")
+        own.registry["locations"].append({**lake, "id": f"swept-{own.name}", "prefix": folder, "sweep": True})
+        make_tables(world, "upkept", folder)
+        yield own
+        world.sql("DROP VIEW main_us.upkept.seen")
+
+
+def upkeep(own: OwnRegion) -> int:
+    """Expiry, sweeps and clean-ups of days; return how many files the sweeps deleted."""
+    others = [registered["name"] for registered in own.registry["regions"] if registered["name"] != own.name]
+    rule = {"match": ["upkept.**"], "keep": "1h"}
+    settings = Maintenance.model_validate({"tables": [rule], "exclude_regions": others, "keep_heads": "1h"})
+    now, deleted = datetime.now(UTC), 0
+    with own.context() as context:
+        expire_snapshots(context, settings, remove=SparkSnapshotRemover(context), now=now + timedelta(hours=2))
+        own.sync()  # nothing is swept while the region is behind
+        for days in (9, 11):
+            options = GcOptions(keep=timedelta(0), delete=True, max_wait_seconds=0.0)
+            run_gc(context, options, own.world.lines.append, now=now + timedelta(days=days))
+    with open_region(own.path, "us", environment_secrets()) as context:
+        for days in (9, 11):
+            deleted += sweep(context, settings, delete=True, now=now + timedelta(days=days)).deleted.files
+    return deleted
+
+
+def test_what_was_dropped_answers_as_before_after_all_upkeep(region: OwnRegion) -> None:
+    """Dropped with PURGE, and without; then expiry, sweeps and clean-ups of days. One region has copies."""
+    world, tables = region.world, [f"upkept.v{version}" for version in (1, 2, 3)]
+    for table in tables:
+        world.sql(f"ALTER TABLE main_us.{table} SET TBLPROPERTIES ('gc.enabled'='true')")
+    region.sync()
+    upkeep(region)
+    region.sync()
+    before = {table: world.history(f"main_us.{table}") for table in tables}
+    had = world.catalog.reference("main").hash
+    world.sql(f"DROP TABLE main_us.{tables[0]}")
+    for table in tables[1:]:
+        world.sql(f"DROP TABLE main_us.{table} PURGE")
+    region.sync()
+    assert upkeep(region) > 0, "what was dropped without PURGE is swept"
+    with region.context() as context:
+        shown = restore(context, RestoreRequest(had, ("upkept",)), world.lines.append, apply=False)
+        assert {it.key: it.files_from for it in shown.tables} == dict.fromkeys(tables, region.name)
+        restore(context, RestoreRequest(had, ("upkept",)), world.lines.append, apply=True)
+    assert {table: world.history(f"main_us.{table}") for table in tables} == before
+    assert world.sql("SELECT n FROM main_us.upkept.seen") == [(len(before[tables[0]]["now"]),)]
+    region.sync()
+    region.assert_equal(*tables)

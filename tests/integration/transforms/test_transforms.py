@@ -17,6 +17,7 @@ import pytest
 from sterna.cli.main import main
 from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, Gap, NotAnAncestor, NotOnlyAdded, Remedy, Rewound, ServicesError
+from sterna.pipelines.publish.model import transform_channel
 from sterna.pipelines.transforms.rebuild import rebuild
 from sterna.pipelines.transforms.status import read_transform_statuses
 from sterna.pipelines.transforms.step import StepSummary, TransformReconciler
@@ -323,6 +324,37 @@ def test_what_can_t_be_followed_any_more_stops_until_it_is_rebuilt(layers: Layer
     with pytest.raises(FlowStopped):
         layers.step(flow)
     mended(1, 3, 4, 5, 6)
+
+
+def test_a_restored_target_or_source_stops_a_transform_until_it_is_rebuilt(layers: Layers) -> None:
+    layers.create("dwd", "id BIGINT, day DATE, user STRING, cents BIGINT")
+    flow = layers.flow("dwd", "ods", "append", DWD)
+    commits = []
+    for number in (1, 2):
+        layers.insert(ods(number, 1, "a"))
+        layers.sync_and_step(flow)
+        commits.append(layers.world.catalog.reference("main").hash)
+    ids = lambda: sorted(row[0] for row in layers.rows("dwd"))  # noqa: E731
+    # The target brings an older mark back.
+    report = layers.world.restore(commits[0], f"{layers.namespace}.dwd", over=True)
+    assert report.tables[0].rewinds == (str(transform_channel("dwd")),)
+    for _ in range(2):
+        with pytest.raises(Rewound):
+            layers.step(flow)
+    assert ids() == [1]
+    layers.rebuild(flow)
+    assert ids() == [1, 2]
+    layers.insert(ods(3, 1, "a"))
+    layers.sync_and_step(flow)
+    assert ids() == [1, 2, 3]
+    # The source loses what the target has.
+    report = layers.world.restore(commits[1], f"{layers.namespace}.ods", over=True)
+    assert report.tables[0].rewinds == ()
+    layers.insert(ods(4, 1, "a"))
+    with pytest.raises(Gap):
+        layers.sync_and_step(flow)
+    layers.rebuild(flow)
+    assert ids() == [1, 2, 4]
 
 
 def test_an_append_stops_where_a_compaction_lost_rows_whatever_its_label_says(layers: Layers) -> None:

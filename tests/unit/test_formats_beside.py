@@ -42,7 +42,6 @@ from sterna.notifications.change_log.event import CommitDetails, build_events
 from sterna.notifications.sinks.dead_letters import read_dead_letters, write_dead_letter
 from sterna.pipelines.cdc import change_buffer
 from sterna.postgres import term
-from sterna.replication.failover import rejoin
 from sterna.replication.replica import change_record, head, ids, tags
 from sterna.replication.replica.change_record import (
     CHANGE_RECORD_PROPERTY,
@@ -131,7 +130,7 @@ def test_what_was_written_by_a_name_still_has_it(title: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "module"),
     [
-        (r"^lost/$", rejoin),
+        (r"^lost/$", tags),
         (r"^ce_$", message),
         (r"^cloudEvents:$", message),
         (r"^webhook-(id|timestamp|signature)$", message),

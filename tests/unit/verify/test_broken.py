@@ -138,6 +138,17 @@ def vectors(*paths: str) -> Break:
     return change
 
 
+def flipped(name: str, position: int) -> Break:
+    """Turn one bit of a file: it has the right size and wrong bytes."""
+
+    def change(side: Side, _: str) -> None:
+        data = bytearray(side.path(name).read_bytes())
+        data[position] ^= 1
+        side.path(name).write_bytes(bytes(data))
+
+    return change
+
+
 def more_rows(side: Side, world: str) -> None:
     file(DELETES, 2, record_count=7)(side, world)
     corruption.rows(side, DELETES, lambda record: record.update(added_rows_count=record["added_rows_count"] + 5))
@@ -280,6 +291,10 @@ VECTORS: dict[str, tuple[Break, str, str]] = {
     "the blob has another length": (file(DELETES, 0, content_size_in_bytes=21), "disagrees", PUFFIN),
     "the manifest names another file": (file(DELETES, 0, referenced_data_file=None), "disagrees", PUFFIN),
     "the file is cut": (lambda side, _: corruption.cut(side.path(PUFFIN)), "unreadable", PUFFIN),
+    **{
+        f"a vector's {part} is another": (flipped(PUFFIN, position), "unreadable", PUFFIN)
+        for part, position in {"length": 7, "magic": 8, "byte": 12, "checksum": 23}.items()
+    },
 }
 
 
@@ -435,12 +450,7 @@ def test_deep_names_what_is_not_the_sources(world: World, name: str):
 
 
 def test_deep_names_a_vector_that_deletes_other_rows(world: World):
-    def change(side: Side, _: str) -> None:
-        data = bytearray(side.path(PUFFIN).read_bytes())
-        data[12] ^= 1
-        side.path(PUFFIN).write_bytes(bytes(data))
-
-    check(world, broken(world, change, 3), "differs", PUFFIN)
+    check(world, broken(world, flipped(PUFFIN, 12), 3), "differs", PUFFIN)
 
 
 def test_structure_alone_does_not_look_at_content(world: World):

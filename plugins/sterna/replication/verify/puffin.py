@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +18,8 @@ DELETION_VECTOR: Final = "deletion-vector-v1"
 REFERENCED: Final = "referenced-data-file"
 
 _MAGIC: Final = b"PFA1"
+_VECTOR_MAGIC: Final = b"\xd1\xd3\x39\x64"
+_LENGTH_BYTES: Final = 4  # of a vector's length in front of it, and of its checksum behind it
 _TAIL_BYTES: Final = 12  # payload size, flags, magic
 _COMPRESSED_FLAG: Final = 1
 
@@ -61,6 +65,24 @@ def read_puffin(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Puffi
     if not is_valid:
         raise BrokenMetadata("a Puffin blob outside its file", file=uri)
     return Puffin(footer, start - 4)
+
+
+def vector_fault(data: bytes, blob: Mapping[str, Any]) -> str:
+    """Return why a deletion vector isn't what was written, by its length, magic and checksum; "" where it is.
+
+    Source: Puffin specification, "deletion-vector-v1 blob type".
+
+    Args:
+        data: the file.
+        blob: the footer's entry of the vector, which is inside the file.
+    """
+    stored = data[blob["offset"] : blob["offset"] + blob["length"]]
+    vector = stored[_LENGTH_BYTES:-_LENGTH_BYTES]
+    if int.from_bytes(stored[:_LENGTH_BYTES], "big") != len(vector) or not vector.startswith(_VECTOR_MAGIC):
+        return f"the blob at {blob['offset']} is no deletion vector"
+    if zlib.crc32(vector) != int.from_bytes(stored[-_LENGTH_BYTES:], "big"):
+        return f"the deletion vector at {blob['offset']} has a wrong checksum"
+    return ""
 
 
 def _payload(data: bytes, flags: int, uri: str, limits: Limits) -> bytes:

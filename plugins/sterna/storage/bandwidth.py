@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Protocol
 
@@ -144,6 +144,11 @@ class Leases:
         return f"{store.location.prefix}/{self.folder}/{self.name}"
 
 
+def utc_now() -> datetime:
+    """Return the time by which timetables are followed."""
+    return datetime.now(UTC)
+
+
 class LeaseBook(Protocol):
     """Writes a share's lease, and reads the others'; see `Leases`."""
 
@@ -166,7 +171,7 @@ class BandwidthShare:
     Args:
         leases: its lease, and the others'.
         bandwidth: the location's limit, as the registry has it.
-        minute: returns the minute of the week, from Sunday's midnight on, in the machine's time.
+        clock: returns the time, with its zone, by which a timetable is followed.
         pause_seconds: until the next read, where there is no equal share yet or the region's store can't be used.
 
     Attributes:
@@ -180,7 +185,7 @@ class BandwidthShare:
         self,
         leases: LeaseBook,
         bandwidth: str,
-        minute: Callable[[], int] | None = None,
+        clock: Callable[[], datetime] = utc_now,
         *,
         pause_seconds: float = 1.0,
     ) -> None:
@@ -189,7 +194,7 @@ class BandwidthShare:
         self.valid_until = float("-inf")
         self._bandwidth = parse_bandwidth(bandwidth)
         self.fallback_rate = max(1, self._bandwidth.lowest_rate // FALLBACK_DIVISOR)
-        self._minute = minute or _minute_of_week
+        self._clock = clock
         self._leased_rate = 0
         self._warned = False
         self._next_refresh = float("-inf")
@@ -264,7 +269,7 @@ class BandwidthShare:
         """
         started = time.monotonic()
         self.rate = self.rate_at(started)  # others may have taken what it had before
-        limit = self._bandwidth.rate_at(self._minute())
+        limit = self._bandwidth.rate_at(self._clock())
         if limit is None:
             # A process whose timetable has a limit now waits for this lease.
             self.leases.write(self._bandwidth.highest_rate)
@@ -309,21 +314,20 @@ def is_limited(location: Location) -> bool:
     return bool(location.bandwidth and parse_bandwidth(location.bandwidth).lowest_rate)
 
 
-def open_share(location: Location, place: UriLocation, secrets: Secrets) -> BandwidthShare:
+def open_share(
+    location: Location, place: UriLocation, secrets: Secrets, clock: Callable[[], datetime] = utc_now
+) -> BandwidthShare:
     """Return a new share of the bandwidth of a location that is limited; nothing is opened before it is read.
 
     Args:
         place: the folder where all leases of the region are.
         secrets: finds the credential of that folder's location.
+        clock: returns the time by which a timetable is followed.
     """
 
     @cache
     def store() -> OpenStore:
         return OpenStore(place.location, secrets, LEASE_TIMEOUT_SECONDS)
 
-    return BandwidthShare(Leases(store, "/".join(filter(None, (place.path, location.id)))), location.bandwidth or "off")
-
-
-def _minute_of_week() -> int:
-    now = datetime.now()
-    return (now.isoweekday() % 7) * 1440 + now.hour * 60 + now.minute
+    leases = Leases(store, "/".join(filter(None, (place.path, location.id))))
+    return BandwidthShare(leases, location.bandwidth or "off", clock)

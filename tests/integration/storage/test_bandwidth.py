@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ import pytest
 from sterna.config.registry.model import Location, Remote
 from sterna.errors import EngineError
 from sterna.storage import bandwidth
-from sterna.storage.bandwidth import LEASE
+from sterna.storage.bandwidth import LEASE, utc_now
 from sterna.storage.rclone.transfer import Folder, copy_files
 
 pytestmark = pytest.mark.xdist_group("bandwidth")
@@ -57,7 +58,7 @@ class World:
         return Folder(Location(id=id, prefix=prefix, region=id, remote=Remote(type="local"), **more), None)
 
     @contextmanager
-    def copy(self, name: str) -> Iterator[None]:
+    def copy(self, name: str, limit: str = "4M", clock: Callable[[], datetime] = utc_now) -> Iterator[None]:
         """Copy a file while the block runs."""
 
         def progress(*_: int) -> None:
@@ -67,11 +68,12 @@ class World:
         def run() -> None:
             with suppress(Ended, EngineError):
                 copy_files(
-                    self.side("us", bandwidth="4M"),
+                    self.side("us", bandwidth=limit),
                     self.side("eu"),
                     [name],
                     progress=progress,
                     timeout=90.0,
+                    clock=clock,
                 )
 
         thread = threading.Thread(target=run)
@@ -135,6 +137,22 @@ def test_two_copies_share_the_limit_and_the_last_one_has_all_of_it_again(world: 
         wait_for(lambda: world.rates() == [LIMIT])
         assert world.leases() == [LIMIT]
     assert world.leases() == []
+
+
+def test_copies_under_way_follow_a_timetable_with_what_they_share(world: World) -> None:
+    hour = [17]
+
+    def clock() -> datetime:
+        return datetime(2026, 11, 30, hour[0], tzinfo=UTC)
+
+    limit = "08:00,4M 20:00,2M 22:00,8M Europe/Berlin"  # an hour ahead of UTC
+    with world.copy("a", limit, clock), world.copy("b", limit, clock):
+        wait_for(lambda: world.rates() == [LIMIT // 2, LIMIT // 2])
+        hour[0] = 19
+        wait_for(lambda: world.rates() == [LIMIT // 4, LIMIT // 4])
+        wait_for(lambda: world.leases() == [LIMIT // 4, LIMIT // 4])
+        hour[0] = 21
+        wait_for(lambda: world.rates() == [LIMIT, LIMIT])
 
 
 def test_a_copy_whose_leases_cant_be_written_goes_on_cautiously(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -189,17 +190,22 @@ def test_who_comes_back_after_long_asks_for_room_anew() -> None:
     assert share.refresh() == LIMIT // FALLBACK_DIVISOR
 
 
+def clock(*hours: int) -> Callable[[], datetime]:
+    """Return a clock that shows these hours of UTC, one after the other."""
+    times = iter(datetime(2026, 11, 29, tzinfo=UTC) + timedelta(hours=hour) for hour in hours)
+    return lambda: next(times)
+
+
 def test_a_timetable_is_followed() -> None:
-    minutes = iter((7 * 60, 8 * 60, 13 * 60, 19 * 60, 1440 + 9 * 60))
-    share = BandwidthShare(Book().of(1), "08:00,512k 12:00,off 19:00,1M", lambda: next(minutes))
+    share = BandwidthShare(Book().of(1), "08:00,512k 12:00,off 19:00,1M UTC", clock(7, 8, 13, 19, 24 + 9))
     rates = [share.refresh() for _ in range(5)]
     assert rates == [1 << 20, 512 << 10, None, 1 << 20, 512 << 10]
 
 
 def test_what_was_unlimited_is_limited_by_time_though_leases_fail() -> None:
     """The limit begins by the timetable while nobody can see the others: the cautious rate, and not none."""
-    book, minutes = Book(), iter((13 * 60, 19 * 60, 19 * 60))
-    share = BandwidthShare(book.of(1), "12:00,off 19:00,1M", lambda: next(minutes))
+    book = Book()
+    share = BandwidthShare(book.of(1), "12:00,off 19:00,1M UTC", clock(13, 19, 19))
     assert share.refresh() is None
     assert share.rate_at(time.monotonic() + VALID_SECONDS) == LIMIT // FALLBACK_DIVISOR
 
@@ -225,7 +231,7 @@ def test_without_a_limit_for_now_nothing_is_taken_that_no_lease_tells_of(monkeyp
     def dark() -> None:
         raise StoreUnreachable("dark")
 
-    share = BandwidthShare(Book(between=dark).of(1), "12:00,off 19:00,1M", lambda: 13 * 60, pause_seconds=0.0)
+    share = BandwidthShare(Book(between=dark).of(1), "12:00,off 19:00,1M UTC", clock(*4 * [13]), pause_seconds=0.0)
     with pytest.raises(StoreUnreachable):
         share.refresh()
     assert share.rate == 0

@@ -163,7 +163,7 @@ class Location(StrictModel):
         egress_per_gb: price of reading a GB from another region; by that region's name or `*`, of 1e9 bytes; default:
             0.
         bandwidth: limit on what each other region reads from here; by all its processes together, a rate such as `20M`,
-            or rclone's timetable (`--bwlimit`), such as `08:00,20M 19:00,off`; default: no limit.
+            or a timetable with its time zone, such as `08:00,20M 19:00,off Europe/Berlin`; default: no limit.
         transfers: files copied from here at once, per batch.
         checkers: files looked at at once, per batch.
         sweep: writers' files that nothing needs may be deleted here; all tables' files here are this catalog's.
@@ -176,7 +176,7 @@ class Location(StrictModel):
     remote: Remote
     credential_id: str | None = None
     egress_per_gb: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
-    bandwidth: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:,. -]+$")] | None = None
+    bandwidth: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:,. /_+-]+$")] | None = None
     transfers: Annotated[int, Field(ge=1, le=1024)] = 32
     checkers: Annotated[int, Field(ge=1, le=1024)] = 64
     sweep: bool = False

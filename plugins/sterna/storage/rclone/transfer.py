@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from sterna.config.mapping import UriLocation
 from sterna.config.registry.credential import Credential, rclone_environment, store_address
 from sterna.config.registry.model import Location
 from sterna.errors import CredentialError, EngineError, RegistryError
-from sterna.storage.bandwidth import BandwidthShare, is_limited, open_share
+from sterna.storage.bandwidth import BandwidthShare, is_limited, open_share, utc_now
 
 MIN_VERSION = (1, 75, 2)
 _CHILD = Path(__file__).with_name("child.py")
@@ -108,6 +109,7 @@ def copy_files(
     progress: Callable[[int, int], None],
     timeout: float | None = None,
     leases: Folder | None = None,
+    clock: Callable[[], datetime] = utc_now,
 ) -> Transfer:
     """Copy files that have the same name on both sides, whatever is there already.
 
@@ -119,6 +121,7 @@ def copy_files(
         timeout: seconds after which the copy is ended; None: no end.
         leases: the folder through which all copies to this region share the origin's `bandwidth`; by default beside the
             copies.
+        clock: returns the time by which a timetable of `bandwidth` is followed.
 
     Returns:
         What was sent, and rclone's errors.
@@ -131,7 +134,7 @@ def copy_files(
         return Transfer(0, 0)  # rclone takes an empty list for "everything"
     deadline = None if timeout is None else time.monotonic() + timeout
     environment = {**child_environment(origin, replica), "PATH": _path(find_rclone())}
-    share = _share(origin.location, leases or replica)
+    share = _share(origin.location, leases or replica, clock)
     if share:
         share.begin(timeout)
     job = {
@@ -265,7 +268,7 @@ def _stream_args(location: Location, files: int) -> list[str]:
     ]
 
 
-def _share(origin: Location, leases: Folder) -> BandwidthShare | None:
+def _share(origin: Location, leases: Folder, clock: Callable[[], datetime]) -> BandwidthShare | None:
     if not is_limited(origin):
         return None
 
@@ -274,7 +277,7 @@ def _share(origin: Location, leases: Folder) -> BandwidthShare | None:
             raise CredentialError(f"credential {id!r} is missing", file=leases.location.prefix)
         return leases.credential
 
-    return open_share(origin, UriLocation(leases.location, "", leases.path), secret)
+    return open_share(origin, UriLocation(leases.location, "", leases.path), secret, clock)
 
 
 def _throttle_args(rate: int | None) -> list[str]:

@@ -305,6 +305,33 @@ def test_a_table_shows_its_events_and_holds_when_somebody_asks(page: Page, world
     expect(page.get_by_role("alert")).to_have_text("Nessie does not answer")
 
 
+def test_a_restored_table_says_so_and_which_channels_stopped(page: Page) -> None:
+    restored = {"at": "2026-11-29T10:00:00Z", "commit": "c" * 64, "as_of": "a" * 64}
+    restored["as_of_time"] = "2026-11-28T09:00:00Z"
+    stop = {"channel": "eu.acme.clicks", "reason": ODD, "remedy": "sterna ingest replay --to 7 --yes"}
+    rewound = [{**stop, "card": "https://x.test/operations.md#rewound-markmoved"}]
+    rows = [
+        {"key": "ns.back", "state": "served", "lag": 0, "snapshot": "1", "held": None, "restored": restored},
+        {"key": "ns.stopped", "state": "served", "lag": 0, "snapshot": "1", "held": None, "rewound": rewound},
+    ]
+    table_page = {"region": "eu", "total": 2, "page": 0, "size": 50, "counts": {"served": 2}, "rows": rows}
+    answer(page, "**/api/tables/eu?*", table_page)
+    page.goto("/#/tables")
+    back = page.get_by_role("row").filter(has_text="ns.back")
+    back.get_by_text("Restored on 29/11/2026, 10:00:00").click()
+    expect(back).to_contain_text("As main had it on 28/11/2026, 09:00:00, commit aaaaaaaaaaaa")
+    expect(back).to_contain_text("By commit cccccccccccc on main")
+    expect(back.locator(".badge.red")).to_have_count(0)
+    stopped = page.get_by_role("row").filter(has_text="ns.stopped")
+    expect(stopped.locator(".badge.red")).to_have_text("1 channels stopped")
+    stopped.get_by_text("1 channels stopped").click()
+    expect(stopped).to_contain_text(f"Rewound: {ODD}")
+    expect(stopped).to_contain_text("remedy: sterna ingest replay --to 7 --yes")
+    expect(stopped.get_by_role("link")).to_have_attribute("href", rewound[0]["card"])
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert fits(page)
+
+
 def test_tables_empty_and_failing(page: Page) -> None:
     empty = {"region": "eu", "total": 0, "page": 0, "size": 50, "counts": {}, "rows": []}
     answer(page, "**/api/tables/*", empty)

@@ -1,14 +1,16 @@
-"""What a restore would do or did, and what can be restored, for people."""
+"""What a restore would do or did, what can be restored, and what to do about channels that it rewound, for people."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sterna.pipelines.ingest.model import split_channel
 from sterna.text.lines import NOTHING_CHANGED, join_lines
 
 if TYPE_CHECKING:
     from sterna.maintenance.restore.listing import RestorableVersions
     from sterna.maintenance.restore.model import RestoredTable, RestoreReport
+    from sterna.pipelines.publish.model import Channel
 
 
 def restored_text(report: RestoreReport) -> str:
@@ -41,6 +43,24 @@ def restorable_text(listed: RestorableVersions) -> str:
     if listed.gap:
         lines.append(f"the list ends here: {listed.gap}")
     return join_lines(lines or ["main has left nothing in that time"])
+
+
+def rewound_remedy(table: str, channel: Channel, last: str) -> str:
+    """Return what an operator does about a channel that stopped as `Rewound`.
+
+    Args:
+        table: key name of its table.
+        channel: the channel.
+        last: the number of the last batch whose rows the table has, or a letter in its place.
+    """
+    if channel.region == "flow":
+        return f"sterna transforms rebuild {channel.name} --region REGION --yes"
+    if channel.tenant == "cdc":
+        return f"sterna cdc resync {channel.name} --region {channel.region} --yes"
+    if channel.region == "stream" or split_channel(str(channel)) is None:
+        return "see Rewound in the run book"
+    replay = f"sterna ingest replay --region {channel.region} --table {table} --channel {channel} --to {last} --yes"
+    return f"{replay} publishes again what came later; with --accept that stays away"
 
 
 def _table_lines(table: RestoredTable) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,19 @@ from fastapi.testclient import TestClient
 
 from sterna.airflow.pages import upstream
 from sterna.airflow.pages.app import create_app
+from sterna.airflow.pages.restores import recent_restores
 from sterna.brokers.message import Message
 from sterna.catalog.model import Put, namespace_content
 from sterna.config.registry.credential import Credential
 from sterna.errors import CatalogUnreachable, CredentialError
 from sterna.maintenance.gc.pin import pin
+from sterna.maintenance.restore.model import RestoreRequest
+from sterna.maintenance.restore.run import restore
 from sterna.notifications.sinks.dead_letters import list_dead_letters, write_dead_letter
 from sterna.operations.alarms import AlarmLimits
+from sterna.pipelines.publish.model import Channel, transform_channel
 from tests.support.pages import OPEN, Pages
-from tests.support.small_world import World, make_world, run
+from tests.support.small_world import World, make_world, quiet, run
 
 ODD = "<img src=x onerror=alert(1)>"
 FEATURES = """version: 1
@@ -175,6 +179,52 @@ def test_a_table_tells_its_last_events_and_the_holds_that_show_it(client: TestCl
     assert details["holds"] == [{"until": held.until, "snapshot": "1"}]
     assert client.get("/api/tables/eu/one", params={"key": "ns.fresh"}).json()["holds"] == []
     assert client.get("/api/tables/eu/one", params={"key": "no.such"}).json() == {"events": [], "holds": []}
+
+
+def applied(world: World, name: str, position: str, *channels: Channel) -> str:
+    """Set the applied positions of channels, and commit; return the commit's hash."""
+    with world.writer.load_table(("ns", name)).transaction() as transaction:
+        properties = {channel.position_property: position for channel in channels}
+        transaction.set_properties({**properties, "sterna.applied.odd": "x"})
+    return world.commit(**{name: world.writer.metadata_location(("ns", name))})
+
+
+def test_a_restored_table_tells_when_and_which_channels_stopped(client: TestClient, world: World) -> None:
+    channels = (Channel("eu", "acme", "clicks"), Channel("eu", "cdc", "shop"), transform_channel("sums"))
+    as_of = applied(world, "items", "7", *channels)
+    applied(world, "items", "9", *channels)
+    applied(world, "orders", "5", channels[2])
+    request = RestoreRequest(as_of, ("ns.items",), over=True)
+    report = restore(world.context(), request, quiet, apply=True)
+    run(world)
+    rows = {row["key"]: row for row in client.get("/api/tables/eu").json()["rows"]}
+    shown = rows["ns.items"]["restored"]
+    assert (shown["commit"], shown["as_of"], shown["as_of_time"]) == (report.commit, as_of, report.as_of_time)
+    assert shown["at"] >= shown["as_of_time"]
+    remedies = {channel["channel"]: channel["remedy"] for channel in rows["ns.items"]["rewound"]}
+    replay = "sterna ingest replay --region eu --table ns.items --channel eu.acme.clicks --to 7 --yes"
+    assert remedies.pop("eu.acme.clicks").startswith(replay)
+    assert remedies == {
+        "eu.cdc.shop": "sterna cdc resync shop --region eu --yes",
+        "flow.all.sums": "sterna transforms rebuild sums --region REGION --yes",
+    }
+    assert all("restored as of" in channel["reason"] for channel in rows["ns.items"]["rewound"])
+    assert all(channel["card"].endswith("#rewound-markmoved") for channel in rows["ns.items"]["rewound"])
+    (unjudged,) = rows["ns.orders"]["rewound"]
+    assert (rows["ns.orders"]["restored"], unjudged["channel"]) == (None, "flow.all.sums")
+    assert "is gone or names no snapshot" in unjudged["reason"]
+    assert (rows["ns.customers"]["restored"], rows["ns.customers"]["rewound"]) == (None, [])
+
+
+def test_a_restore_is_told_of_for_a_week(world: World) -> None:
+    as_of = world.catalog.reference("main").hash
+    world.commit(items=None)
+    restore(world.context(), RestoreRequest(as_of, ("ns.items",)), quiet, apply=True)
+    now = datetime.now(UTC)
+    assert list(recent_restores(world.catalog, world.catalog.reference("main").hash, now)) == ["ns.items"]
+    head = world.commit(orders=world.write("orders"))
+    assert list(recent_restores(world.catalog, head, now + timedelta(days=6))) == ["ns.items"]
+    assert recent_restores(world.catalog, head, now + timedelta(days=8)) == {}
 
 
 def test_the_plan_is_the_commands_own(client: TestClient, world: World) -> None:

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 from sterna.airflow.pages.events import event_fields
+from sterna.airflow.pages.restores import RecentRestore, recent_restores, stopped_channels
 from sterna.airflow.pages.source import Source
 from sterna.catalog.model import ICEBERG_TABLE, Content, key_name, parse_key
 from sterna.catalog.tables import content_snapshot_id
@@ -54,6 +55,7 @@ class TableRow:
         lag: seconds; None when unknown.
         held: why it stays behind.
         replica: what the replica branch has under its key.
+        restored: the restore that put it on `main` lately; None where there is none.
     """
 
     key: str
@@ -61,6 +63,7 @@ class TableRow:
     lag: float | None
     held: Held | None = None
     replica: Content | None = None
+    restored: RecentRestore | None = None
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -68,6 +71,7 @@ class TableRow:
         snapshot = content_snapshot_id(self.replica)
         row = {"key": self.key, "state": self.state, "lag": self.lag, "held": to_plain(self.held)}
         row["card"] = card_link(self.held.kind) if self.held else ""
+        row |= {"restored": to_plain(self.restored), "rewound": []}
         return {**row, "snapshot": "" if snapshot is None else str(snapshot)}
 
     @property
@@ -77,7 +81,7 @@ class TableRow:
 
 
 def table_page(source: Source, region: str, search: str, sort: str, page: int, size: int) -> dict[str, Any]:
-    """Return one page of a region's tables, with files and bytes of those on it.
+    """Return one page of a region's tables, with files, bytes and stopped channels of those on it.
 
     Args:
         source: where the facts are from.
@@ -93,8 +97,8 @@ def table_page(source: Source, region: str, search: str, sort: str, page: int, s
         rows = [row for row in table_rows(context) if search.casefold() in row.key.casefold()]
         rows = sorted_rows(rows, sort)
         page_rows = rows[page * size : (page + 1) * size]
-        sizes = _table_sizes(context, page_rows)
-        row_fields = [{**row.fields, **sizes.get(row.key, {})} for row in page_rows]
+        facts = _table_facts(context, page_rows)
+        row_fields = [{**row.fields, **facts.get(row.key, {})} for row in page_rows]
         counts = {state: sum(row.state == state for row in rows) for state in STATES}
         return {"region": region, "total": len(rows), "page": page, "size": size, "counts": counts, "rows": row_fields}
 
@@ -107,13 +111,15 @@ def table_rows(context: RegionContext, now: datetime | None = None) -> list[Tabl
     now, status = now or datetime.now(UTC), read_status(context)
     if status.cut_off:
         context = context.without_primary()
-    main = _list_tables(context.primary, SOURCE_BRANCH, context.primary.reference(SOURCE_BRANCH).hash)
+    head = context.primary.reference(SOURCE_BRANCH).hash
+    main = _list_tables(context.primary, SOURCE_BRANCH, head)
     at_watermark = _list_tables(context.primary, SOURCE_BRANCH, status.watermark)
     replica = _list_tables(context.catalog, context.region.replica_branch, status.replica_hash)
     held_by_key = {table.held.key: table.held for table in status.held} | {
         table.held.key: table.held for table in status.transit
     }
     excluded = {excluded_table.key for excluded_table in status.refused}
+    restores = recent_restores(context.primary, head, now)
     rows = []
     for key in sorted(main.keys() | replica.keys() | (held_by_key.keys() - excluded)):
         if key in excluded and key not in replica:
@@ -121,7 +127,7 @@ def table_rows(context: RegionContext, now: datetime | None = None) -> list[Tabl
         held, unchanged = held_by_key.get(key), not status.watermark or at_watermark.get(key) == main.get(key)
         state = _table_state(key in main, key in replica, held, unchanged)
         lag = held_key_lag(held, now) if held else 0.0 if state == "served" else status.watermark_lag_seconds
-        rows.append(TableRow(key, state, lag, held, replica.get(key)))
+        rows.append(TableRow(key, state, lag, held, replica.get(key), restores.get(key)))
     return rows
 
 
@@ -182,28 +188,33 @@ def _list_tables(catalog: CatalogReader, branch: str, hash: str) -> dict[str, Co
     return tables
 
 
-def _table_sizes(context: RegionContext, rows: Sequence[TableRow]) -> dict[str, dict[str, Any]]:
-    """Return files and bytes of some tables, by their metadata; a store that is dark leaves them unknown."""
+def _table_facts(context: RegionContext, rows: Sequence[TableRow]) -> dict[str, dict[str, Any]]:
+    """Return what some tables' metadata has of them; a store that is dark leaves it unknown."""
     from sterna.storage.objects import Objects
 
     objects = Objects(context.mapping, context.secrets, timeout=_STORE_TIMEOUT_SECONDS)
 
-    def table_size(row: TableRow) -> dict[str, Any]:
+    def facts(row: TableRow) -> dict[str, Any]:
         try:
-            return _snapshot_size(objects.read(row.metadata, limit=_MAX_METADATA_BYTES)) if row.metadata else {}
+            body = objects.read(row.metadata, limit=_MAX_METADATA_BYTES) if row.metadata else b""
+            return _metadata_facts(row.key, body) if body else {}
         except SternaError as error:
             return {"unread": printable(str(error))}
         except ValueError:
             return {}
 
     with ThreadPoolExecutor(_MAX_CONCURRENCY) as pool:
-        return dict(zip((row.key for row in rows), pool.map(table_size, rows), strict=True))
+        return dict(zip((row.key for row in rows), pool.map(facts, rows), strict=True))
 
 
-def _snapshot_size(body: bytes) -> dict[str, Any]:
+def _metadata_facts(key: str, body: bytes) -> dict[str, Any]:
     if body.startswith(_GZIP_MAGIC):
         return {}
     metadata = json.loads(body)
+    return {**_snapshot_size(metadata), "rewound": to_plain(stopped_channels(key, metadata))}
+
+
+def _snapshot_size(metadata: dict[str, Any]) -> dict[str, Any]:
     current = metadata.get("current-snapshot-id")
     for snapshot in metadata.get("snapshots") or ():
         if snapshot.get("snapshot-id") == current:

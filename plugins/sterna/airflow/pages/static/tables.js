@@ -1,7 +1,7 @@
 // All tables of a region, a page at a time: the server searches, sorts and counts.
 import { badge, el, grid, link, note, show } from "./dom.js";
 import { ask } from "./api.js";
-import { count, moment, price, seconds, size } from "./format.js";
+import { count, moment, price, seconds, short, size } from "./format.js";
 import { t } from "./text.js";
 
 const SIZE = 50;
@@ -77,9 +77,23 @@ export function open(place) {
     const why = item.held ? el("details", {}, el("summary", {}, t("why")), el("p", {}, `${item.held.kind}: ${item.held.reason}`), item.held.file ? el("p", { class: "name" }, item.held.file) : null,
       item.card ? el("p", {}, `${t("runBook")}: `, link(item.card)) : null,
       el("p", { class: "quiet" }, `${t("since")} ${item.held.since ? moment(item.held.since) : t("unknown")}`)) : null;
-    return el("tr", {}, el("th", { scope: "row", class: "name" }, item.key), el("td", {}, badge(COLORS[item.state], t(`state_${item.state}`)), why),
+    return el("tr", {}, el("th", { scope: "row", class: "name" }, item.key), el("td", {}, badge(COLORS[item.state], t(`state_${item.state}`)), why, restored(item), rewound(item)),
       el("td", { class: "id" }, item.snapshot || "–"), el("td", {}, seconds(item.lag)), el("td", { class: "figure" }, count(item.files)),
       el("td", { class: "figure", title: item.unread ?? null }, size(item.bytes)), el("td", {}, next(item)), el("td", {}, more(item)));
+  }
+
+  function restored(item) {
+    if (!item.restored) return null;
+    const { at, as_of, as_of_time, commit } = item.restored;
+    return el("details", {}, el("summary", {}, t("restoredAt", { at: moment(at) })),
+      el("p", {}, t("restoredFrom", { time: as_of_time ? moment(as_of_time) : t("unknown"), commit: short(as_of) })), el("p", { class: "quiet" }, t("restoredBy", { commit: short(commit) })));
+  }
+
+  function rewound(item) {
+    if (!item.rewound?.length) return null;
+    const channels = item.rewound.map((each) => el("li", {}, el("strong", { class: "name" }, each.channel), el("p", {}, `Rewound: ${each.reason}`), el("p", {}, `${t("remedy")}: ${each.remedy}`),
+      el("p", {}, `${t("runBook")}: `, link(each.card))));
+    return el("details", {}, el("summary", {}, badge("red", t("rewound", { count: count(channels.length) }))), el("ul", { class: "held" }, ...channels));
   }
 
   // What happened to a table, and who holds it, is looked up when somebody asks.

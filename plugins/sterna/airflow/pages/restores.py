@@ -1,0 +1,145 @@
+"""What the view Tables shows of restores: the tables that came back lately, and the channels that stopped with them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from sterna.catalog.model import NAMESPACE, Commit, key_name
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import ReferenceNotFound, Rewound, UsageError
+from sterna.operations.run_book import card_link
+from sterna.pipelines.publish.decide import rewind_reason
+from sterna.pipelines.publish.model import Channel, TableState, applied_positions, restored_channels
+from sterna.replication.replica.head import RESTORED_FROM
+from sterna.text.restore import rewound_remedy
+
+if TYPE_CHECKING:
+    from sterna.catalog.reader import CatalogReader
+
+_RETENTION = timedelta(days=7)
+_MAX_WALKED_COMMITS = 1000
+_MAX_CACHED_HEADS = 8
+_commits: OrderedDict[str, tuple[Commit, ...]] = OrderedDict()
+_lock = Lock()
+
+
+@dataclass(frozen=True)
+class RecentRestore:
+    """The restore that last put a table on `main`.
+
+    Args:
+        at: when (ISO 8601, UTC).
+        commit: hash of the commit on `main`.
+        as_of: hash of the commit of `main` as of which the table came back.
+        as_of_time: when that was made (ISO 8601, UTC), "" where the catalog has it no more.
+    """
+
+    at: str
+    commit: str
+    as_of: str
+    as_of_time: str
+
+
+@dataclass(frozen=True)
+class StoppedChannel:
+    """A channel that stops as `Rewound` until an operator decides.
+
+    Args:
+        channel: its whole name.
+        reason: what contradicts its applied position.
+        remedy: what an operator does.
+        card: link to the run book's card.
+    """
+
+    channel: str
+    reason: str
+    remedy: str
+    card: str = field(default_factory=lambda: card_link(Rewound.__name__))
+
+
+def recent_restores(catalog: CatalogReader, head: str, now: datetime) -> dict[str, RecentRestore]:
+    """Return by key name which tables and views were restored in the last week, as far as `main`'s newest commits tell.
+
+    Args:
+        catalog: where `main` is read.
+        head: hash of the head of `main`.
+
+    Raises:
+        CatalogError: the catalog doesn't answer.
+    """
+    restores: dict[str, RecentRestore] = {}
+    for commit in _restore_commits(catalog, head, now - _RETENTION):
+        as_of = commit.properties[RESTORED_FROM]
+        restore = RecentRestore(commit.commit_time.isoformat(), commit.hash, as_of, _commit_time(catalog, as_of))
+        for put in commit.puts:
+            if put.content.kind != NAMESPACE:
+                restores.setdefault(key_name(put.key), restore)
+    return restores
+
+
+def stopped_channels(table: str, metadata: Mapping[str, Any]) -> list[StoppedChannel]:
+    """Return the channels that a table stops by its metadata.json.
+
+    Args:
+        table: its key name.
+        metadata: the whole document.
+    """
+    properties = metadata.get("properties") or {}
+    names = sorted(applied_positions(properties).keys() | restored_channels(properties))
+    state = TableState.parse(metadata) if names else None
+    channels = []
+    for name in names:
+        channel = _parse_channel(name)
+        reason = rewind_reason(state, channel) if state and channel else ""
+        if state and channel and reason:
+            last = state.position(channel) or "0"
+            remedy = rewound_remedy(table, channel, last if name in restored_channels(properties) else "N")
+            channels.append(StoppedChannel(name, reason, remedy))
+    return channels
+
+
+def _restore_commits(catalog: CatalogReader, head: str, oldest: datetime) -> Iterator[Commit]:
+    """Yield the restores on `main` up to a head, newest first, with their operations.
+
+    They are kept for the newest few heads: of `main` only what was committed since is read again.
+    """
+    with _lock:
+        known = dict(_commits)
+    restores: list[Commit] = []
+    if head != catalog.no_ancestor():
+        for commit in islice(catalog.history(f"{SOURCE_BRANCH}@{head}", operations=False), _MAX_WALKED_COMMITS):
+            if commit.hash in known:
+                restores += known[commit.hash]
+                break
+            if commit.commit_time < oldest:
+                break
+            if RESTORED_FROM in commit.properties:
+                restores += islice(catalog.history(f"{SOURCE_BRANCH}@{commit.hash}", operations=True), 1)
+    with _lock:
+        _commits[head] = tuple(restores)
+        _commits.move_to_end(head)
+        while len(_commits) > _MAX_CACHED_HEADS:
+            _commits.popitem(last=False)
+    return (commit for commit in restores if commit.commit_time >= oldest)
+
+
+def _commit_time(catalog: CatalogReader, hash: str) -> str:
+    try:
+        commit = next(iter(catalog.history(f"{SOURCE_BRANCH}@{hash}", operations=False)), None)
+    except ReferenceNotFound:
+        return ""
+    return commit.commit_time.isoformat() if commit else ""
+
+
+def _parse_channel(name: str) -> Channel | None:
+    parts = name.split(".", 2)
+    try:
+        return Channel(*parts) if len(parts) == 3 else None
+    except UsageError:  # a property that sterna didn't write
+        return None

@@ -1,6 +1,5 @@
-"""`sterna demo --disaster`: one region is killed; the other continues to serve reads, is promoted and takes commits.
-
-The first rejoins.
+"""`sterna demo --disaster`: a table is dropped with purge and restored. Then one region is killed; the other continues
+to serve reads, is promoted and takes commits. The first rejoins.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from sterna.demo import nyc
 from sterna.demo.folder import work_folder
 from sterna.demo.rest_address import serve_catalog
 from sterna.errors import NotPrimary, SternaError
+from sterna.maintenance.restore.model import RestoreRequest
+from sterna.maintenance.restore.run import restore
 from sterna.postgres.connection import open_connection
 from sterna.replication.failover.promote import plan_promotion, promote
 from sterna.replication.failover.rejoin import guard_region, rejoin
@@ -28,12 +29,14 @@ from sterna.replication.sync.run import sync
 from sterna.replication.verify.run import verify_structure
 from sterna.servers.sites import Sites, sites
 from sterna.text.catalog import moves_text
+from sterna.text.restore import restored_text
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 _US_TABLE, _EU_TABLE = f"{nyc.NAMESPACE}.airlines", f"{nyc.NAMESPACE}.airports"
 _TABLE_OF_BOTH = f"{nyc.NAMESPACE}.planes"  # born in us, and eu writes to it
+_DROPPED_TABLE = f"{nyc.NAMESPACE}.carriers"  # born in us, and dropped there with all of its files
 _REPLICATION_TIMEOUT_SECONDS = 60.0
 
 
@@ -88,6 +91,7 @@ class _DisasterScenario:
 
     def run(self) -> None:
         self.before()
+        self.drop_and_restore()
         self.dark_store()
         self.disaster()
         self.promotion()
@@ -97,15 +101,36 @@ class _DisasterScenario:
         us, eu = self.writer("us", "us"), self.writer("us", "eu")
         us.create_namespace(nyc.NAMESPACE)
         us.create_table(_US_TABLE, nyc.rows("airlines").schema).append(nyc.rows("airlines"))
+        us.create_table(_DROPPED_TABLE, nyc.rows("airlines").schema).append(nyc.rows("airlines"))
         us.create_table(_TABLE_OF_BOTH, nyc.rows("planes").schema).append(nyc.rows("planes"))
         eu.create_table(_EU_TABLE, nyc.rows("airports").schema).append(nyc.rows("airports"))
-        self.progress("us is the primary. airlines and planes were born in us, airports in eu, all by commits to main")
+        self.progress("us is the primary. airlines, carriers and planes were born in us, airports in eu, all on main")
         for region in self.sites.by_region:
             self.sync(region)
         self.wait_until_replicated("eu", "main_replica_eu")
         self.progress(
             f"eu reads its own copy, through its own catalog and store: {self.count('eu', _US_TABLE)} airlines"
         )
+
+    def drop_and_restore(self) -> None:
+        """Drop a table of us with all of its files, and bring it back from eu's copies."""
+        us = self.writer("us", "us")
+        table = us.load_table(_DROPPED_TABLE)
+        expected = table.scan().to_arrow().to_pylist()
+        with NessieCatalog(self.sites.by_region["us"].uri) as catalog:
+            as_of = catalog.reference(SOURCE_BRANCH).hash
+        us.drop_table(_DROPPED_TABLE)
+        nyc.delete_folder(self.sites.by_region["us"].endpoint, table.location())
+        self.progress("carriers is dropped in us, with PURGE: none of its files is left there")
+        self.sync("eu")
+        self.progress(f"$ sterna restore {_DROPPED_TABLE} --region eu --as-of {as_of[:12]} --yes")
+        with open_region(self.sites.registry, "eu", self.sites.secrets) as context:
+            report = restore(context, RestoreRequest(as_of, (_DROPPED_TABLE,)), lambda line: None, apply=True)
+        self.progress(restored_text(report))
+        self.check("carriers comes from eu's copies", [restored.files_from for restored in report.tables] == ["eu"])
+        rows = self.open("us", "eu", SOURCE_BRANCH).load_table(_DROPPED_TABLE).scan().to_arrow().to_pylist()
+        self.check("carriers has the rows that it had", rows == expected)
+        self.progress(f"carriers is on main again, with its {len(rows)} rows")
 
     def dark_store(self) -> None:
         """Write to a table of us by eu's REST address while us's store is down, and its catalog up."""
@@ -192,9 +217,11 @@ class _DisasterScenario:
             faults = verify_structure(context).findings
         self.check(f"{region}'s replica is complete", not faults)
         airlines, airports = self.count(region, _US_TABLE), self.count(region, _EU_TABLE)
-        self.progress(f"{region}: {airlines} airlines, {airports} airports, faults: {len(faults)}")
+        carriers = self.count(region, _DROPPED_TABLE)
+        self.progress(f"{region}: {airlines} airlines, {carriers} carriers, {airports} airports, faults: {len(faults)}")
         self.check(f"{region} has eu's commit to airlines", airlines == 2 * nyc.rows("airlines").num_rows)
         self.check(f"{region} has eu's commit to airports", airports == 2 * nyc.rows("airports").num_rows)
+        self.check(f"{region} has what was restored", carriers == nyc.rows("airlines").num_rows)
 
     def sync(self, region: str) -> None:
         with open_region(self.sites.registry, region, self.sites.secrets) as context:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.libraries import pa, pq
 
 if TYPE_CHECKING:
+    from pyarrow.fs import S3FileSystem
     from pyspark.sql import SparkSession
 
     from sterna.servers.s3 import Endpoint
@@ -54,11 +55,24 @@ def write_region_file(endpoint: Endpoint, uri: str, arrow_table: pa.Table) -> No
         endpoint: the region's.
         uri: where to, in one of its buckets.
     """
+    pq.write_table(arrow_table, uri.removeprefix("s3://"), filesystem=_file_system(endpoint))
+
+
+def delete_folder(endpoint: Endpoint, uri: str) -> None:
+    """Delete all files below a URI, as an engine's `DROP TABLE … PURGE` deletes those of a table."""
+    import pyarrow.fs as pafs
+
+    store = _file_system(endpoint)
+    for file in store.get_file_info(pafs.FileSelector(uri.removeprefix("s3://"), recursive=True)):
+        if file.is_file:
+            store.delete_file(file.path)
+
+
+def _file_system(endpoint: Endpoint) -> S3FileSystem:
     import pyarrow.fs as pafs
 
     keys = {"access_key": endpoint.access_key, "secret_key": endpoint.secret_key}
-    store = pafs.S3FileSystem(endpoint_override=endpoint.url, region=endpoint.region, scheme="http", **keys)
-    pq.write_table(arrow_table, uri.removeprefix("s3://"), filesystem=store)
+    return pafs.S3FileSystem(endpoint_override=endpoint.url, region=endpoint.region, scheme="http", **keys)
 
 
 def register_file(spark: SparkSession, table: str, uri: str, partition: str) -> None:

@@ -121,6 +121,10 @@ def test_a_region_is_lost_another_takes_over_and_the_first_comes_back(bare_path:
     assert result["failures"] == [], stderr
     assert process.returncode == 0
     assert result["lost"] == 1
+    assert "carriers from eu's copies, 16 rows in 1 files" in stderr
+    assert "carriers is on main again, with its 16 rows" in stderr
+    for region in ("us", "eu"):
+        assert f"{region}: 32 airlines, 16 carriers" in stderr
     assert left_running(work) == []
 
 

@@ -23,8 +23,10 @@ WorkFolder = Annotated[
 Disaster = Annotated[
     bool, typer.Option("--disaster", help="Run another demo: the region of the primary is lost, and rejoins.")
 ]
-
-
+Regions = Annotated[
+    int,
+    typer.Option("--regions", min=2, max=3, help="With --disaster: 3 adds one that is seeded while another is down."),
+]
 Empty = Annotated[
     bool, typer.Option("--empty", help="Start only catalog, stores and a Postgres, all empty; Ctrl-C ends them.")
 ]
@@ -35,6 +37,7 @@ def demo(
     stay: KeepRunning = False,
     work: WorkFolder = None,
     disaster: Disaster = False,
+    regions: Regions = 2,
     empty: Empty = False,
     as_json: AsJson = False,
 ) -> None:
@@ -47,6 +50,8 @@ def demo(
     output = Output(as_json)
     if disaster + stay + empty > 1:
         raise UsageError("of --stay, --disaster and --empty one at most")
+    if regions != 2 and not disaster:
+        raise UsageError("--regions goes with --disaster")
     if empty:
         from sterna.demo.empty import run_empty
 
@@ -54,6 +59,6 @@ def demo(
             run_empty(work, output.line)
         return
     with interrupt_on_sigterm(once=True):
-        outcome = run_disaster(work, output.line) if disaster else run_demo(work, stay, output.line)
+        outcome = run_disaster(work, output.line, regions=regions) if disaster else run_demo(work, stay, output.line)
     text = "ok" if outcome.ok else "failed:\n" + "\n".join(f"  {line}" for line in outcome.failures)
     output.result(outcome, text, 0 if outcome.ok else ExitCode.UNEXPECTED)

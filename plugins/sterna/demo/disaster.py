@@ -1,5 +1,6 @@
 """`sterna demo --disaster`: a table is dropped with purge and restored. Then one region is killed; the other continues
-to serve reads, is promoted and takes commits. The first rejoins.
+to serve reads, is promoted and takes commits. The first rejoins. A third region is seeded while the first one's
+store is down.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 _US_TABLE, _EU_TABLE = f"{nyc.NAMESPACE}.airlines", f"{nyc.NAMESPACE}.airports"
 _TABLE_OF_BOTH = f"{nyc.NAMESPACE}.planes"  # born in us, and eu writes to it
 _DROPPED_TABLE = f"{nyc.NAMESPACE}.carriers"  # born in us, and dropped there with all of its files
+_TABLES = (_US_TABLE, _EU_TABLE, _TABLE_OF_BOTH, _DROPPED_TABLE)
+REGIONS = ("us", "eu", "ap")
+_LATE_REGION = REGIONS[2]  # it has no replica before us's store is down
 _REPLICATION_TIMEOUT_SECONDS = 60.0
 
 
@@ -57,12 +61,13 @@ class DisasterResult:
     failures: list[str] = field(default_factory=list)
 
 
-def run_disaster(work: Path | None, progress: Progress) -> DisasterResult:
+def run_disaster(work: Path | None, progress: Progress, *, regions: int = 2) -> DisasterResult:
     """Play it with real servers: Postgres, Nessie and an S3 endpoint a region.
 
     Args:
         work: a folder that is kept, new or empty; None: a temporary one.
         progress: called with each line of the story.
+        regions: 2, or 3 with a region that is seeded from another one's copies.
 
     Raises:
         UsageError: the folder holds something, or can't be made.
@@ -75,8 +80,10 @@ def run_disaster(work: Path | None, progress: Progress) -> DisasterResult:
         def timed_progress(text: str) -> None:
             progress(f"[{time.monotonic() - started:6.1f} s] {text}")
 
-        timed_progress(f"starting regions us and eu, each with its Postgres, Nessie and S3 endpoint, in {folder}")
-        running_sites = stack.enter_context(sites(folder, verbatim_copies=True))
+        names = REGIONS[:regions]
+        shown_names = f"{', '.join(names[:-1])} and {names[-1]}"
+        timed_progress(f"starting regions {shown_names}, each with its Postgres, Nessie and S3 endpoint, in {folder}")
+        running_sites = stack.enter_context(sites(folder, names, verbatim_copies=True))
         stack.enter_context(temporary_environment(running_sites.environment))
         _DisasterScenario(running_sites, timed_progress, outcome).run()
     outcome.ok, outcome.seconds = not outcome.failures, time.monotonic() - started
@@ -105,7 +112,7 @@ class _DisasterScenario:
         us.create_table(_TABLE_OF_BOTH, nyc.rows("planes").schema).append(nyc.rows("planes"))
         eu.create_table(_EU_TABLE, nyc.rows("airports").schema).append(nyc.rows("airports"))
         self.progress("us is the primary. airlines, carriers and planes were born in us, airports in eu, all on main")
-        for region in self.sites.by_region:
+        for region in ("us", "eu"):
             self.sync(region)
         self.wait_until_replicated("eu", "main_replica_eu")
         self.progress(
@@ -146,6 +153,8 @@ class _DisasterScenario:
             ):
                 properties = self.sites.by_region["eu"].endpoint.pyiceberg_properties()
                 RestCatalog("eu", uri=url, **properties).load_table(_TABLE_OF_BOTH).append(planes)
+            if _LATE_REGION in self.sites.by_region:
+                self.seed_late_region()
         finally:
             endpoint.start()
         for region in self.sites.by_region:
@@ -155,10 +164,21 @@ class _DisasterScenario:
         self.check("us reads what eu wrote while us was dark", row_count == 2 * planes.num_rows)
         self.progress(f"us's store is back, and us reads what eu wrote: {row_count} planes")
 
+    def seed_late_region(self) -> None:
+        """Seed the third region while the store of us, where most of the files were written, is down."""
+        self.sync("eu")
+        self.wait_until_replicated(_LATE_REGION, "main_replica_eu")
+        self.sync(_LATE_REGION)
+        expected = {table: self.count("eu", table) for table in _TABLES}
+        row_counts = {table: self.count(_LATE_REGION, table) for table in _TABLES}
+        self.check(f"{_LATE_REGION} was seeded with all rows while us was dark", row_counts == expected)
+        self.progress(f"{_LATE_REGION} is seeded from eu's copies while us's store is down: {row_counts}")
+
     def disaster(self) -> None:
         registry, site = self.sites.read_registry(), self.sites.by_region["us"]
-        with open_connection(registry.region("eu"), self.sites.secrets) as connection:
-            connection.execute("ALTER SUBSCRIPTION sterna DISABLE")
+        for region in registry.region_names[1:]:
+            with open_connection(registry.region(region), self.sites.secrets) as connection:
+                connection.execute("ALTER SUBSCRIPTION sterna DISABLE")
         self.writer("us", "us").load_table(_US_TABLE).append(nyc.rows("airlines"))
         self.progress("the line between the regions breaks; us still takes one commit, which no other region has")
         site.kill()

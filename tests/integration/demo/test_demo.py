@@ -128,6 +128,21 @@ def test_a_region_is_lost_another_takes_over_and_the_first_comes_back(bare_path:
     assert left_running(work) == []
 
 
+@pytest.mark.long
+def test_a_third_region_is_seeded_from_another_ones_copies_while_the_first_is_dark(
+    bare_path: str, tmp_path: Path
+) -> None:
+    work = tmp_path / "demo"
+    process = demo(bare_path, work, "--disaster", "--regions", "3", home=tmp_path / "home")
+    stdout, stderr = process.communicate(timeout=840)
+    result = json.loads(stdout.splitlines()[-1])
+    assert result["failures"] == [], stderr
+    assert process.returncode == 0
+    assert "ap is seeded from eu's copies while us's store is down" in stderr
+    assert "ap: 32 airlines, 16 carriers" in stderr
+    assert left_running(work) == []
+
+
 @pytest.mark.parametrize(
     ("number", "line", "seconds"),
     [(signal.SIGINT, "starting an Airflow", 3), (signal.SIGTERM, "starting Postgres", 0)],

@@ -29,7 +29,6 @@ _SHARED_CARDS: Final = (
     "notakey-needsclassicspark-at-changes",
     "nothingtorestore-tablelives",
     "receiverunreachable-eventrefused-outletdisabled",
-    "registryerror--is-bound-to-",
     "replicabroken-at-gc",
     "requirementfailed-stalebase",
     "rewound-markmoved",
@@ -40,7 +39,7 @@ _SHARED_CARDS: Final = (
     "tablemoved-outofturn",
     "unregistereduri-on-a-table",
     "upkeepblocked-at-maintenance",
-    "usageerror-serviceserror",
+    "usageerror-registryerror-serviceserror",
 )
 """Anchors of cards whose headings have more than the name of one error."""
 

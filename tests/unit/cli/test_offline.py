@@ -53,7 +53,7 @@ def test_one_region_or_an_error(sterna: Sterna, tmp_path: Path, monkeypatch: pyt
     assert sterna(*offline, "--region", "eu").out.startswith("ok   eu: settings: branch main_replica_eu; ")
     unknown = sterna(*offline, "--region", "ap")
     assert (unknown.code, "there are us, eu" in unknown.err) == (2, True)
-    card = "docs/operations.md#usageerror-serviceserror"
+    card = "docs/operations.md#usageerror-registryerror-serviceserror"
     assert unknown.err.splitlines()[-1] == f"UsageError: stop, see {card}"
     as_json = sterna(*offline, "--region", "ap", "--json")
     assert (as_json.out, json.loads(as_json.err)["card"]) == ("", card)

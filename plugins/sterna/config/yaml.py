@@ -275,6 +275,7 @@ _MESSAGES = {
     "extra_forbidden": "no such setting here",
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), "expected a mapping"),
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "expected a list"),
+    "invalid_key": "a name has to be a text: a number, a date or a yes needs quotation marks",
     "string_type": "expected a text: a number, a date or a yes needs quotation marks",
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "expected an integer"),
     **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "expected a number"),

@@ -1,7 +1,10 @@
 """Errors of the registry's text name file, line and field, and never repeat a secret."""
 
 import json
+import re
 import traceback
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -230,3 +233,32 @@ def test_a_policy_matches_within_elements(pattern: str, name: str, matches: bool
     from sterna.config.registry.policy import Policy
 
     assert Policy(tables=[pattern]).matches(name) is matches
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in entries:
+        yield from _places(part, (*path, name))
+
+
+def _changed(document: Any, path: tuple[Any, ...], value: Any) -> str:
+    copy = json.loads(json.dumps(document))
+    part = copy
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] = value
+    return yaml.safe_dump(copy)
+
+
+@pytest.mark.parametrize("value", [None, {}, {1: 2}, [None], 1.5, -1, "x", True], ids=repr)
+def test_no_message_has_words_of_the_library_that_validates(value: Any) -> None:
+    document = {"policies": [{"tables": ["a"], "history": {"latest": 1}}], **yaml.safe_load(TEXT)}
+    refusals = 0
+    for path in list(_places(document))[1:]:
+        try:
+            parse_registry(_changed(document, path, value), "reg.yaml")
+        except RegistryError as error:
+            refusals += 1
+            assert not re.search("[Ii]nput should|pydantic|Keys should|valid |instance of|required", str(error))
+    assert refusals

@@ -39,13 +39,18 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
 _MARKS = {
     "server": ("integration/", "faults/", "ha/", "airflow/test_dag.py", "airflow/test_hands.py"),
     "spark": (
-        "integration/demo/",
+        "integration/demo/test_demo.py",
         "integration/spark/test_spark.py",
         "faults/test_spark_dies.py",
         "airflow/test_dag.py",
         "airflow/test_hands.py",
     ),
-    "airflow": ("airflow/", "integration/demo/", "ha/failover/test_promotion_dag.py", "ha/test_site_airflow.py"),
+    "airflow": (
+        "airflow/",
+        "integration/demo/test_demo.py",
+        "ha/failover/test_promotion_dag.py",
+        "ha/test_site_airflow.py",
+    ),
     "regions": (
         "ha/failover/",
         "ha/test_copies.py",

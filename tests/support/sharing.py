@@ -40,6 +40,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/ingest/test_exact_on_main.py",
     ),
     "demo": ("integration/demo/",),
+    "guides": ("integration/demo/test_guides.py",),
     "airflow": (
         "airflow/test_dag.py",
         "airflow/test_hands.py",

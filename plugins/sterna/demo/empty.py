@@ -9,10 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.demo.addresses import write_variables
 from sterna.demo.folder import work_folder
 from sterna.servers.postgres import find_binaries
+from sterna.servers.spark import spark_environment
 from sterna.servers.stack import Deployment, deployment
+from sterna.servers.valkey import find_valkey
+
+_POSTGRES_SETTINGS = {"wal_level": "logical"}  # so that changes can be captured from it
 
 
 def run_empty(work: Path | None, progress: Callable[[str], None]) -> None:
@@ -28,18 +33,46 @@ def run_empty(work: Path | None, progress: Callable[[str], None]) -> None:
     """
     with work_folder(work, "sterna-demo-") as folder:
         progress(f"starting Postgres, Nessie and an S3 endpoint a region, in {folder}")
-        with deployment(folder) as stage:
-            variables = write_variables(stage.work, _variables(stage))
+        with deployment(folder, postgres_settings=_POSTGRES_SETTINGS) as stage:
+            variables = write_variables(stage.work, _variables(stage, _write_services(folder)))
             progress(f"ready; in another terminal: . {shlex.quote(str(variables))}")
             with suppress(KeyboardInterrupt):
                 while True:
                     time.sleep(3600)
 
 
-def _variables(stage: Deployment) -> dict[str, str]:
-    """Return what commands need: the registry, credentials of the stores, and where psql finds the Postgres."""
+def _write_services(folder: Path) -> Path:
+    """Write a services file that configures nothing yet."""
+    path = folder.resolve() / "sterna_services.yaml"
+    path.write_text("version: 1\n")
+    return path
+
+
+def _variables(stage: Deployment, services: Path) -> dict[str, str]:
+    """Return what commands and engines need: both files, credentials of the stores, a Spark, Postgres and Valkey."""
     assert stage.postgres is not None
-    admin = stage.postgres.admin
+    admin, store = stage.postgres.admin, stage.endpoints["eu"]
     server = {"PGHOST": admin.host, "PGPORT": str(admin.port), "PGUSER": admin.user, "PGPASSWORD": admin.password}
-    path = os.pathsep.join([stage.environment["PATH"], str(find_binaries())])
-    return {**stage.environment, **server, "PGDATABASE": admin.name, "PATH": path}
+    programs = [stage.environment["PATH"], str(find_binaries()), str(find_valkey().parent)]
+    keys = {"AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key}
+    return {
+        **stage.environment,
+        **spark_environment(stage.work, archive=False),
+        **_pyiceberg_variables(stage),
+        **server,
+        **keys,
+        "AWS_REGION": store.region,
+        "STERNA_SERVICES": str(services),
+        "PGDATABASE": admin.name,
+        "PATH": os.pathsep.join(programs),
+    }
+
+
+def _pyiceberg_variables(stage: Deployment) -> dict[str, str]:
+    """Return the settings of PyIceberg's catalog `main`: a writer in region us that reaches all stores."""
+    uri = stage.nessie.uri.rpartition("/api/")[0] + f"/iceberg/{SOURCE_BRANCH}"
+    settings = {"type": "rest", "uri": uri, "warehouse": "us", **stage.combined_endpoint.pyiceberg_properties()}
+    return {
+        f"PYICEBERG_CATALOG__MAIN__{name.upper().replace('.', '__').replace('-', '_')}": value
+        for name, value in settings.items()
+    }

@@ -99,6 +99,7 @@ def deployment(
     regions: Sequence[str] = ("us", "eu"),
     *,
     postgres: bool = True,
+    postgres_settings: Mapping[str, str] | None = None,
     airflow: bool = False,
     count_requests: bool = False,
     token_issuer: TokenIssuer | None = None,
@@ -110,6 +111,7 @@ def deployment(
         work: a folder for data, logs and the registry; made if it is not there, never removed.
         regions: the regions' names.
         postgres: keep the catalog in Postgres; else in Nessie's memory, which starts sooner.
+        postgres_settings: settings of that server beyond the deployment's own.
         airflow: prepare Airflow's tables, for `Deployment.start_airflow`; needs Postgres.
         count_requests: let the regional endpoints count requests, see `Endpoint.requests`.
         token_issuer: its tokens are accepted by the catalog; the registry and the environment get each region's own.
@@ -124,7 +126,7 @@ def deployment(
     fetch_jars(console=console)
     with ExitStack() as stack:
         endpoints, combined_endpoint = _start_stores(stack, work, regions, count_requests=count_requests)
-        server = start_postgres(work) if postgres or airflow else None
+        server = start_postgres(work, postgres_settings) if postgres or airflow else None
         if server is not None:
             stack.callback(server.stop)
         nessie, airflow_tables = start_catalog(work, endpoints, server, token_issuer, airflow=airflow)

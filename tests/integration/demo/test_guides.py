@@ -16,7 +16,10 @@ from sterna.servers.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars
 from tests.support.command import STERNA
 from tests.support.guides import LAKE, Block, read_blocks, run_guide
 
-_QUICK = (("restore.md", "## A first restore"),)
+_QUICK = (
+    ("restore.md", "## A first restore"),
+    ("rest-catalog.md", "## A first table"),
+)
 _INGESTION = ("ingest.md", "## A first start")
 GUIDES = (*_QUICK, _INGESTION)
 """All that are run: the page, and the heading of what is run of it."""

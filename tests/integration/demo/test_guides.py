@@ -19,6 +19,7 @@ from tests.support.guides import LAKE, Block, read_blocks, run_guide
 _QUICK = (
     ("restore.md", "## A first restore"),
     ("rest-catalog.md", "## A first table"),
+    ("queries.md", "## A first figure"),
 )
 _INGESTION = ("ingest.md", "## A first start")
 GUIDES = (*_QUICK, _INGESTION)

@@ -20,6 +20,7 @@ _QUICK = (
     ("restore.md", "## A first restore"),
     ("rest-catalog.md", "## A first table"),
     ("queries.md", "## A first figure"),
+    ("events.md", "## A first event"),
 )
 _INGESTION = ("ingest.md", "## A first start")
 GUIDES = (*_QUICK, _INGESTION)

@@ -22,8 +22,9 @@ _QUICK = (
     ("queries.md", "## A first figure"),
     ("events.md", "## A first event"),
 )
+_WITH_SPARK = (("features.md", "## From nothing to a served feature"),)
 _INGESTION = ("ingest.md", "## A first start")
-GUIDES = (*_QUICK, _INGESTION)
+GUIDES = (*_QUICK, *_WITH_SPARK, _INGESTION)
 """All that are run: the page, and the heading of what is run of it."""
 _START = f"python3 run.py demo --empty --work {LAKE}\n"
 _START_SECONDS = 600.0
@@ -58,6 +59,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize(("page", "heading"), _QUICK)
 def test_a_guide_does_what_it_says(lake: Path, tmp_path: Path, page: str, heading: str) -> None:
+    run_guide([*first_steps(), *read_blocks(page, heading)], lake, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.rare
+@pytest.mark.parametrize(("page", "heading"), _WITH_SPARK)
+def test_a_guide_with_spark_does_what_it_says(lake: Path, tmp_path: Path, page: str, heading: str) -> None:
     run_guide([*first_steps(), *read_blocks(page, heading)], lake, tmp_path)
 
 

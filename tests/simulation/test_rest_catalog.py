@@ -18,7 +18,7 @@ from tests.simulation.store import Violation
 
 _ENOUGH = 60  # seeds
 _ABOUT = 10  # seeds
-_RICH = (40, 22, 26)  # together these seeds last had all that happens; the others are played if not
+_RICH = (47, 39, 23)  # together these seeds last had all that happens; the others are played if not
 _SHARE = 0.08  # of the seeds that the whole simulation plays
 _BLOCKS = 2
 # The simulation's own words, and none of what sterna says.
@@ -56,14 +56,14 @@ def test_no_commit_is_lost_or_made_twice_and_main_has_its_own_names(block: int, 
 @pytest.mark.parametrize(
     ("bug", "broken", "first"),
     [
-        (rest_bugs.a_replica_uri_gets_through, "rest: main names a replica's file", 3),
+        (rest_bugs.a_replica_uri_gets_through, "rest: main names a replica's file", 7),
         (rest_bugs.a_list_has_a_wrong_length, "bytes instead of", 0),
         (rest_bugs.a_delete_names_the_replicas_file, "rest: main names a replica's file", 12),
         (rest_bugs.a_base_is_stale, "rest: rows of", 1),
-        (rest_bugs.a_replay_is_committed_twice, "rest: committed twice", 42),
+        (rest_bugs.a_replay_is_committed_twice, "rest: committed twice", 46),
         (rest_bugs.main_names_a_clients_list, "rest: a client's clean-up deletes what main names", 0),
         (rest_bugs.no_answer_is_told_as_no, "and main has it", 48),
-        (rest_bugs.own_commits_are_forgotten, "is served as main hasn't had it since", 3),
+        (rest_bugs.own_commits_are_forgotten, "is served as main hasn't had it since", 4),
     ],
 )
 def test_a_bug_put_in_on_purpose_is_found(

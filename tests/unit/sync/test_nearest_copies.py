@@ -27,12 +27,13 @@ from sterna.replication.plan import sharded_listing
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.plan.planner import make_plan
 from sterna.replication.plan.sharded_listing import ShardingLimits
+from sterna.replication.repair.run import repair
 from sterna.replication.replica.codecs import PLAN
 from sterna.replication.replica.model import CopyBatch
 from sterna.replication.sync.explain import CopiesTotal, explain
-from sterna.replication.verify.run import verify_structure
+from sterna.replication.verify.run import Depth, verify, verify_structure
 from tests.support.doubles.catalog import InMemoryCatalog
-from tests.support.small_world import World, priced, refusing, ruled, run, with_third_region
+from tests.support.small_world import World, here, priced, quiet, refusing, ruled, run, with_third_region
 from tests.support.verbatim import keeping
 
 OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
@@ -343,6 +344,31 @@ def test_without_verbatim_copies_metadata_of_a_dark_origin_is_waited_for(three: 
     assert [(held.key, held.kind) for held in report.held] == [(f"ns.{name}", "StoreUnreachable") for name in "ab"]
     run(three, "ap")
     assert whole(three)
+
+
+@pytest.mark.parametrize("name", ["*.metadata.json", "snap-*.avro", "*-m0.avro"])
+def test_a_garbled_copy_of_metadata_holds_its_table_until_the_origin_answers(kept: World, name: str) -> None:
+    for path in (kept.folder / "eu/replica/_sterna/verbatim/us-lake/a").rglob(name):
+        path.write_bytes(path.read_bytes()[::-1])
+    with refusing(f"file://{kept.folder}/us/", StoreUnreachable):
+        report = run(kept, "ap")
+    assert [(held.key, held.kind) for held in report.held] == [("ns.a", "BrokenMetadata")]
+    assert kept.replica("ap").keys() == {"ns", "ns.b"}
+    run(kept, "ap")
+    assert whole(kept)
+
+
+def test_a_copy_with_the_right_size_and_wrong_bytes_is_found_and_repaired_by_the_origin(kept: World) -> None:
+    first = data_files(kept, "eu/replica/us-lake")[0]
+    first.write_bytes(first.read_bytes()[::-1])
+    with refusing(f"file://{kept.folder}/us/", StoreUnreachable):
+        assert run(kept, "ap").held == ()
+    context = kept.context("ap")
+    (finding,) = verify(context, Depth(deep=True)).findings
+    assert (finding.table, finding.kind) == ("ns.a", "differs")
+    repair(context, (), quiet, deep=True, apply=True, engine=here)
+    assert verify(context, Depth(deep=True)).findings == ()
+    assert data_files(kept, "ap/replica/us-lake")[0].read_bytes() == data_files(kept)[0].read_bytes()
 
 
 def test_a_version_of_which_no_region_has_the_metadata_is_waited_for(kept: World) -> None:

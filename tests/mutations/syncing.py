@@ -107,6 +107,16 @@ PLAN: Final = (
         first=("unit/sync/test_nearest_copies.py::test_a_copy_that_is_gone_or_has_another_size_is_not_sent",),
     ),
     _plan(
+        name="a fallback writes over what is right for another table",
+        file="replication/execution/copy.py",
+        old="isinstance(error, _CURABLE_ELSEWHERE) and key[1] not in proven",
+        new="isinstance(error, _CURABLE_ELSEWHERE)",
+        harm="a table is published without a file that was here",
+        first=(
+            "unit/sync/test_nearest_copies.py::test_a_file_that_is_right_for_one_table_is_not_written_over_for_another",
+        ),
+    ),
+    _plan(
         name="a file comes from a region that may not have it",
         file="replication/execution/source_regions.py",
         old="if self.mapping.registry.exclusion_reason(table, region):",

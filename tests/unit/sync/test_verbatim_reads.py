@@ -8,6 +8,7 @@ import pytest
 
 from sterna.config.verbatim_copies import regions_with_copies
 from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreDenied, StoreUnreachable
+from sterna.replication.execution.work_items import worker_objects
 from tests.support.small_world import World, priced, refusing, run, with_third_region
 from tests.support.verbatim import keeping
 
@@ -38,6 +39,13 @@ def test_a_copy_is_read_while_the_origin_can_not_be_used(kept: World, error: typ
                 others.read(uri)
         with pytest.raises(error, match="says no"):
             objects.with_verbatim_copies().read(uri.replace("snap-", "nap-"))
+
+
+def test_workers_read_copies_too(kept: World) -> None:
+    original = manifest_list(kept, "us/lake")
+    objects = worker_objects(kept.registry.model_dump_json(), "ap")
+    with refusing(f"file://{kept.folder}/us/", StoreUnreachable):
+        assert objects.read(f"file://{original}") == original.read_bytes()
 
 
 def test_an_origin_that_answers_is_read_and_no_copy(kept: World) -> None:

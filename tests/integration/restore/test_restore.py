@@ -115,21 +115,28 @@ def region(world: World, tmp_path: Path) -> Iterator[OwnRegion]:
         world.sql("DROP VIEW main_us.upkept.seen")
 
 
-def upkeep(own: OwnRegion) -> int:
-    """Expiry, sweeps and clean-ups of days; return how many files the sweeps deleted."""
+def upkeep_settings(own: OwnRegion) -> Maintenance:
     others = [registered["name"] for registered in own.registry["regions"] if registered["name"] != own.name]
     rule = {"match": ["upkept.**"], "keep": "1h"}
-    settings = Maintenance.model_validate({"tables": [rule], "exclude_regions": others, "keep_heads": "1h"})
-    now, deleted = datetime.now(UTC), 0
+    return Maintenance.model_validate({"tables": [rule], "exclude_regions": others, "keep_heads": "1h"})
+
+
+def expire(own: OwnRegion) -> None:
+    now = datetime.now(UTC) + timedelta(hours=2)
     with own.context() as context:
-        expire_snapshots(context, settings, remove=SparkSnapshotRemover(context), now=now + timedelta(hours=2))
-        own.sync()  # nothing is swept while the region is behind
-        for days in (9, 11):
-            options = GcOptions(keep=timedelta(0), delete=True, max_wait_seconds=0.0)
+        expire_snapshots(context, upkeep_settings(own), remove=SparkSnapshotRemover(context), now=now)
+
+
+def collect(own: OwnRegion) -> int:
+    """Clean-ups and sweeps of days; return how many files the sweeps deleted."""
+    now, deleted = datetime.now(UTC), 0
+    options = GcOptions(keep=timedelta(0), delete=True, max_wait_seconds=0.0)
+    for days in (9, 11):
+        with own.context() as context:
             run_gc(context, options, own.world.lines.append, now=now + timedelta(days=days))
-    with open_region(own.path, "us", environment_secrets()) as context:
-        for days in (9, 11):
-            deleted += sweep(context, settings, delete=True, now=now + timedelta(days=days)).deleted.files
+        with open_region(own.path, "us", environment_secrets()) as context:
+            report = sweep(context, upkeep_settings(own), delete=True, now=now + timedelta(days=days))
+            deleted += report.deleted.files
     return deleted
 
 
@@ -139,7 +146,7 @@ def test_what_was_dropped_answers_as_before_after_all_upkeep(region: OwnRegion) 
     for table in tables:
         world.sql(f"ALTER TABLE main_us.{table} SET TBLPROPERTIES ('gc.enabled'='true')")
     region.sync()
-    upkeep(region)
+    expire(region)
     region.sync()
     before = {table: world.history(f"main_us.{table}") for table in tables}
     had = world.catalog.reference("main").hash
@@ -147,12 +154,12 @@ def test_what_was_dropped_answers_as_before_after_all_upkeep(region: OwnRegion) 
     for table in tables[1:]:
         world.sql(f"DROP TABLE main_us.{table} PURGE")
     region.sync()
-    assert upkeep(region) > 0, "what was dropped without PURGE is swept"
+    assert collect(region) > 0, "what was dropped without PURGE is swept"
     with region.context() as context:
         shown = restore(context, RestoreRequest(had, ("upkept",)), world.lines.append, apply=False)
         assert {it.key: it.files_from for it in shown.tables} == dict.fromkeys(tables, region.name)
         restore(context, RestoreRequest(had, ("upkept",)), world.lines.append, apply=True)
     assert {table: world.history(f"main_us.{table}") for table in tables} == before
     assert world.sql("SELECT n FROM main_us.upkept.seen") == [(len(before[tables[0]]["now"]),)]
-    region.sync()
-    region.assert_equal(*tables)
+    assert region.sync().held == ()
+    region.assert_closed(*tables)

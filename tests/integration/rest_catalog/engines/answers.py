@@ -9,21 +9,39 @@ from typing import Any
 
 from pyiceberg.table import StaticTable
 
+from sterna.replication.verify.run import verify_structure
 from tests.integration.rest_catalog import comparison
 from tests.support.strangers import strangers
 from tests.support.world import World, pyiceberg_properties
 
+REGIONS = ("us", "eu")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.0+)?(?:Z| UTC|\+00:00)?")
 
 
 def compare(world: World, table: str, home: str = "us") -> list[tuple[Any, ...]]:
-    """Compare as `comparison.compare`, and with the rows that PyIceberg reads of `main`; return them."""
+    """Compare as `comparison.compare`, and with the rows that PyIceberg reads of `main` and of both replicas.
+
+    Both are proven complete, too. Returns the rows.
+    """
     rows = comparison.compare(world, table, home)
+    assert_replicas_are_whole(world, table)
     namespace, name = table.split(".")
-    location = world.content((namespace, name)).metadata_location or ""
-    main = StaticTable.from_metadata(location, pyiceberg_properties(world.stage.combined_endpoint))
-    assert sorted((tuple(row.values()) for row in main.scan().to_arrow().to_pylist()), key=repr) == rows
+    places = [(world.content((namespace, name)), world.stage.combined_endpoint)]
+    places += [(world.replica(region)[table], world.stage.endpoints[region]) for region in REGIONS]
+    for content, endpoint in places:
+        read = StaticTable.from_metadata(content.metadata_location or "", pyiceberg_properties(endpoint))
+        assert sorted((tuple(row.values()) for row in read.scan().to_arrow().to_pylist()), key=repr) == rows
     return rows
+
+
+def assert_replicas_are_whole(world: World, table: str) -> None:
+    """See that what both regions have of a table is what `main` has, and that nothing of it is missing."""
+    world.sync("us")
+    for region in REGIONS:
+        assert world.snapshots(f"replica_{region}.{table}") == world.snapshots(f"main_us.{table}")
+        with world.context(region) as context:
+            verified = verify_structure(context, [table])
+        assert (verified.findings, verified.foreign) == ((), 0)
 
 
 def assert_replicas_are_read(

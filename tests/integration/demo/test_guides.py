@@ -89,5 +89,5 @@ def test_ingestion_leads_to_a_row_on_main(lake: Path, tmp_path: Path) -> None:
     blocks = [*first_steps(), iceberg_runtime(), *read_blocks(*_INGESTION)]
     output = run_guide(blocks, lake, tmp_path, replaced)
     assert "HTTP/1.1 201 Created" in output
-    assert "1 batches settled; nothing waits" in output and '"state": "published"' in output
+    assert "1 batches settled; nothing waits" in output and '"state":"published"' in output
     assert "+ id: 1\n+ id: 2\n" in output

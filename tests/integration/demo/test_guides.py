@@ -17,6 +17,7 @@ from tests.support.command import STERNA
 from tests.support.guides import LAKE, Block, read_blocks, run_guide
 
 _QUICK = (
+    ("installation.md", "### On one machine"),
     ("restore.md", "## A first restore"),
     ("rest-catalog.md", "## A first table"),
     ("queries.md", "## A first figure"),

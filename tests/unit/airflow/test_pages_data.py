@@ -27,6 +27,7 @@ from sterna.maintenance.restore.run import restore
 from sterna.notifications.sinks.dead_letters import list_dead_letters, write_dead_letter
 from sterna.operations.alarms import AlarmLimits
 from sterna.pipelines.publish.model import Channel, transform_channel
+from sterna.replication.replica.head import RESTORED_FROM
 from tests.support.pages import OPEN, Pages
 from tests.support.small_world import World, make_world, quiet, run
 
@@ -225,6 +226,19 @@ def test_a_restore_is_told_of_for_a_week(world: World) -> None:
     head = world.commit(orders=world.write("orders"))
     assert list(recent_restores(world.catalog, head, now + timedelta(days=6))) == ["ns.items"]
     assert recent_restores(world.catalog, head, now + timedelta(days=8)) == {}
+
+
+def test_a_commit_of_others_that_looks_like_a_restore_fails_no_view(client: TestClient, world: World) -> None:
+    for number, as_of in enumerate(("", "no hash\n", "f" * 64)):
+        head, content = world.catalog.reference("main").hash, namespace_content((f"n{number}",))
+        world.catalog.commit("main", head, [Put((f"n{number}",), content)], "odd", {RESTORED_FROM: as_of})
+    assert {row["restored"] for row in client.get("/api/tables/eu").json()["rows"]} == {None}
+    key = ("ns", "items")
+    head = world.catalog.reference("main").hash
+    content = world.catalog.contents("main", head, [key])[key]
+    world.catalog.commit("main", head, [Put(key, content)], "odd", {RESTORED_FROM: "no hash\n"})
+    (row,) = client.get("/api/tables/eu", params={"search": "items"}).json()["rows"]
+    assert (row["restored"]["as_of_time"], "\n" in row["restored"]["as_of"]) == ("", False)
 
 
 def test_the_plan_is_the_commands_own(client: TestClient, world: World) -> None:

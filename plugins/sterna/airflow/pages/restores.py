@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from sterna.catalog.model import NAMESPACE, Commit, key_name
+from sterna.catalog.model import NAMESPACE, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import ReferenceNotFound, Rewound, UsageError
+from sterna.errors import ReferenceNotFound, Rewound, UsageError, printable
 from sterna.operations.run_book import card_link
 from sterna.pipelines.publish.decide import rewind_reason
 from sterna.pipelines.publish.model import Channel, TableState, applied_positions, restored_channels
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 
 _RETENTION = timedelta(days=7)
 _MAX_WALKED_COMMITS = 1000
+_MAX_RESTORES = 50
 _MAX_CACHED_HEADS = 8
-_commits: OrderedDict[str, tuple[Commit, ...]] = OrderedDict()
+_HASH = re.compile(r"[0-9a-f]{64}")
+_restores: OrderedDict[str, tuple[_Restore, ...]] = OrderedDict()
 _lock = Lock()
 
 
@@ -44,6 +47,15 @@ class RecentRestore:
     commit: str
     as_of: str
     as_of_time: str
+
+
+@dataclass(frozen=True)
+class _Restore:
+    """A restore, with the tables and views that it put on `main`."""
+
+    time: datetime
+    tables: tuple[str, ...]
+    shown: RecentRestore
 
 
 @dataclass(frozen=True)
@@ -74,12 +86,9 @@ def recent_restores(catalog: CatalogReader, head: str, now: datetime) -> dict[st
         CatalogError: the catalog doesn't answer.
     """
     restores: dict[str, RecentRestore] = {}
-    for commit in _restore_commits(catalog, head, now - _RETENTION):
-        as_of = commit.properties[RESTORED_FROM]
-        restore = RecentRestore(commit.commit_time.isoformat(), commit.hash, as_of, _commit_time(catalog, as_of))
-        for put in commit.puts:
-            if put.content.kind != NAMESPACE:
-                restores.setdefault(key_name(put.key), restore)
+    for restore in _restores_since(catalog, head, now - _RETENTION):
+        for table in restore.tables:
+            restores.setdefault(table, restore.shown)
     return restores
 
 
@@ -104,32 +113,43 @@ def stopped_channels(table: str, metadata: Mapping[str, Any]) -> list[StoppedCha
     return channels
 
 
-def _restore_commits(catalog: CatalogReader, head: str, oldest: datetime) -> Iterator[Commit]:
-    """Yield the restores on `main` up to a head, newest first, with their operations.
+def _restores_since(catalog: CatalogReader, head: str, oldest: datetime) -> list[_Restore]:
+    """Return the restores on `main` up to a head, newest first.
 
     They are kept for the newest few heads: of `main` only what was committed since is read again.
     """
     with _lock:
-        known = dict(_commits)
-    restores: list[Commit] = []
+        cached = dict(_restores)
+    restores: list[_Restore] = []
     if head != catalog.no_ancestor():
         for commit in islice(catalog.history(f"{SOURCE_BRANCH}@{head}", operations=False), _MAX_WALKED_COMMITS):
-            if commit.hash in known:
-                restores += known[commit.hash]
+            if commit.hash in cached:
+                restores += cached[commit.hash]
                 break
-            if commit.commit_time < oldest:
+            if commit.commit_time < oldest or len(restores) == _MAX_RESTORES:
                 break
             if RESTORED_FROM in commit.properties:
-                restores += islice(catalog.history(f"{SOURCE_BRANCH}@{commit.hash}", operations=True), 1)
+                restores.append(_read_restore(catalog, commit.hash))
+    restores = [restore for restore in restores if restore.time >= oldest][:_MAX_RESTORES]
     with _lock:
-        _commits[head] = tuple(restores)
-        _commits.move_to_end(head)
-        while len(_commits) > _MAX_CACHED_HEADS:
-            _commits.popitem(last=False)
-    return (commit for commit in restores if commit.commit_time >= oldest)
+        _restores[head] = tuple(restores)
+        _restores.move_to_end(head)
+        while len(_restores) > _MAX_CACHED_HEADS:
+            _restores.popitem(last=False)
+    return restores
+
+
+def _read_restore(catalog: CatalogReader, hash: str) -> _Restore:
+    commit = next(iter(catalog.history(f"{SOURCE_BRANCH}@{hash}", operations=True)))
+    as_of, time = commit.properties[RESTORED_FROM], commit.commit_time
+    tables = tuple(key_name(put.key) for put in commit.puts if put.content.kind != NAMESPACE)
+    shown = RecentRestore(time.isoformat(), commit.hash, printable(as_of), _commit_time(catalog, as_of))
+    return _Restore(time, tables, shown)
 
 
 def _commit_time(catalog: CatalogReader, hash: str) -> str:
+    if not _HASH.fullmatch(hash):  # a property that sterna didn't write
+        return ""
     try:
         commit = next(iter(catalog.history(f"{SOURCE_BRANCH}@{hash}", operations=False)), None)
     except ReferenceNotFound:

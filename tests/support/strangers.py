@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ PREFIX = "strangers"
 _KEYS = {"aws_access_key_id": "reader", "aws_secret_access_key": "of-strangers"}
 _REGION = "us-east-1"
 _START_SECONDS = 60.0
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ def replicated_strangers(world: World) -> Iterator[None]:
             target = us.folder / BUCKET / key
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())
+    _wait_until_shown(world, [f"s3://{BUCKET}/{key}" for table in tables for key in table.files])
     puts = [Put(key, Content.of(table.content())) for key, table in zip(keys, tables, strict=True)]
     head = world.catalog.reference("main").hash
     head = world.catalog.commit(
@@ -101,6 +104,15 @@ def replicated_strangers(world: World) -> Iterator[None]:
     yield
     head = world.catalog.reference("main").hash
     world.catalog.commit("main", head, [*(Delete(key) for key in keys), Delete((NAMESPACE,))], "drop them")
+
+
+def _wait_until_shown(world: World, uris: list[str]) -> None:
+    """Wait until the store shows files that were written past it: it keeps what it listed for a second."""
+    deadline = time.monotonic() + _START_SECONDS
+    with world.context("us") as context:
+        while None in context.objects.sizes(uris).values():
+            assert time.monotonic() < deadline, "the store doesn't show files of its folder"
+            time.sleep(_POLL_SECONDS)
 
 
 @dataclass(frozen=True)

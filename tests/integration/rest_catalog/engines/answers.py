@@ -41,7 +41,7 @@ def assert_replicas_are_whole(world: World, table: str) -> None:
         assert world.snapshots(f"replica_{region}.{table}") == world.snapshots(f"main_us.{table}")
         with world.context(region) as context:
             verified = verify_structure(context, [table])
-        assert (verified.findings, verified.foreign) == ((), 0)
+        assert (verified.findings, verified.foreign) == ((), 0), (region, verified)
 
 
 def assert_replicas_are_read(

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -21,7 +23,7 @@ from sterna.servers.process import free_port
 ROOT = Path(__file__).parents[2]
 LAKE = "/tmp/lake"
 _PORTS = ("8080", "6379")
-_TIMEOUT_SECONDS = 600.0
+_TIMEOUT_SECONDS = 840.0  # less than a test has
 _PASSED = ("HOME", "PATH", "PYTHONPATH", "TMPDIR", "STERNA_CACHE")
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)$")
 _HEADING = re.compile("^##+ ")
@@ -199,9 +201,14 @@ def _run(typed: Sequence[Step], work: Path) -> int:
         f"exec > {shlex.quote(str(work / str(number)))} 2>&1\n{_tolerant(step)}" for number, step in enumerate(typed)
     )
     environ = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    ending = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"
-    command = ["bash", "-c", f"set -eu\n{ending}{script}"]
-    return subprocess.run(command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, timeout=_TIMEOUT_SECONDS).returncode
+    command = ["bash", "-c", f"set -eu\n{script}"]
+    process = subprocess.Popen(command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return process.wait(_TIMEOUT_SECONDS)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
 
 
 def _tolerant(step: Step) -> str:

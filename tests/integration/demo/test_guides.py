@@ -23,7 +23,10 @@ _QUICK = (
     ("queries.md", "## A first figure"),
     ("events.md", "## A first event"),
 )
-_WITH_SPARK = (("features.md", "## From nothing to a served feature"),)
+_WITH_SPARK = (
+    ("cdc.md", "## From nothing to a followed database"),
+    ("features.md", "## From nothing to a served feature"),
+)
 _INGESTION = ("ingest.md", "## A first start")
 GUIDES = (*_QUICK, *_WITH_SPARK, _INGESTION)
 """All that are run: the page, and the heading of what is run of it."""

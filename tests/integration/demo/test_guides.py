@@ -25,6 +25,7 @@ _QUICK = (
 )
 _WITH_SPARK = (
     ("cdc.md", "## From nothing to a followed database"),
+    ("transforms.md", "## Three layers in ten minutes"),
     ("features.md", "## From nothing to a served feature"),
 )
 _INGESTION = ("ingest.md", "## A first start")

@@ -89,6 +89,14 @@ def test_a_manifest_in_every_codec_and_of_an_odd_schema(codec: str, odd: bool):
     assert rows.column("content_offset").to_pylist() == [None, None, None]
 
 
+@pytest.mark.parametrize("odd", [False, True])
+def test_an_empty_reference_is_none(odd: bool):
+    schema = wrapped(manifest_schema(3)) if odd else manifest_schema(3)
+    records = [entry(PATH, version=3, referenced_data_file=""), entry(PATH, version=3, referenced_data_file=PATH)]
+    _, rows = read_manifest(avro_files.avro_file(schema, records), "m")
+    assert rows.column("referenced_data_file").to_pylist() == [None, PATH]
+
+
 def test_a_manifest_of_format_1_and_one_of_vectors():
     _, rows = read_manifest(avro_files.avro_file(manifest_schema(1), [entry(PATH, version=1)]), "m")
     assert [rows.column(name).to_pylist() for name in ("content", "sequence_number")] == [[None], [None]]

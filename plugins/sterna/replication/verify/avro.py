@@ -13,12 +13,13 @@ from sterna.iceberg.avro.container import Container, Group, open_container
 from sterna.iceberg.avro.locate import locate
 from sterna.iceberg.avro.program import Capture, NotWalkable, Program, ProjectedField, compile_schema
 from sterna.iceberg.avro.records import field_names, read_records
-from sterna.libraries import pa
+from sterna.libraries import pa, pc
 
 PATH_COLUMN: Final = 2147483546
 """The reserved field id of `file_path` in position delete files, and so the key of its bounds."""
 
 _DATA_FILE: Final = 2
+_REFERENCED: Final = "referenced_data_file"
 # What reading raises on values of an unexpected shape.
 _SHAPE_ERRORS: Final = (ValueError, TypeError, KeyError, IndexError, EOFError)
 
@@ -51,7 +52,7 @@ _FILE_FIELDS: Final = (
     ProjectedField(101, ("file_format",), Capture.BYTES),
     ProjectedField(103, ("record_count",), Capture.LONG),
     ProjectedField(104, ("file_size_in_bytes",), Capture.LONG),
-    ProjectedField(143, ("referenced_data_file",), Capture.BYTES),
+    ProjectedField(143, (_REFERENCED,), Capture.BYTES),
     ProjectedField(144, ("content_offset",), Capture.LONG),
     ProjectedField(145, ("content_size_in_bytes",), Capture.LONG),
     ProjectedField(125, ("lower_bounds",), Capture.SPAN),
@@ -89,16 +90,20 @@ def read_manifest(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tup
 
     Returns:
         As `read_list`; the bounds columns hold the bound of a position delete's `file_path` alone, null where there is
-        none.
+        none. An empty `referenced_data_file` is null: DuckDB writes it so for data files of format version 3.
 
     Raises:
         Unsupported, BrokenMetadata: as `read_list`.
     """
     container = open_container(data, uri, limits)
-    table = _read_columns(container, _ENTRY_FIELDS, _FILE_FIELDS)
-    return container.metadata, _required(
-        container, table, "status", "file_path", "file_format", "file_size_in_bytes", "record_count"
+    table = _required(
+        container,
+        _read_columns(container, _ENTRY_FIELDS, _FILE_FIELDS),
+        *("status", "file_path", "file_format", "file_size_in_bytes", "record_count"),
     )
+    referenced = table.column(_REFERENCED)
+    named = pc.if_else(pc.equal(referenced, ""), None, referenced)
+    return container.metadata, table.set_column(table.schema.get_field_index(_REFERENCED), _REFERENCED, named)
 
 
 def _required(container: Container, table: pa.Table, *names: str) -> pa.Table:

@@ -59,7 +59,6 @@ def groups() -> Mapped[str, Sequence[str]]:
             "s3://lake/t/metadata/00001-a.metadata.json", DEFAULT_POLICY, MetadataVersion(2), extra_snapshot_id=4711
         )
     )
-    metadata.append(mapping.metadata_uri("s3://lake/t/metadata/v5.metadata.json", DEFAULT_POLICY, MetadataVersion(2)))
     return {
         "Values in the parts of news, whose places count": _news(),
         "What a batch of the large lane has brought: bytes by key": [fetched_text({"ns.a": 1})],

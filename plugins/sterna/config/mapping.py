@@ -28,14 +28,10 @@ from sterna.config.registry.residency import ExcludedPlace, excluded_places
 from sterna.errors import NotResident, RegistryError, UnregisteredUri, UnsafeUri, Unsupported
 
 _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
-# What `Mapping.metadata_uri` adds to a name: what is only digits behind a `v` gets the other form.
-_SNAPSHOT = "(?:-s(?P<snapshot>-?[0-9]{1,19}))?"
-_ENDING = r"(?:\.gz\.metadata\.json|\.metadata\.json(?:\.gz)?)"
-_METADATA_DIGEST = re.compile(rf"-[0-9a-f]{{16}}{_SNAPSHOT}(?={_ENDING}?$)")
-_HADOOP_NAME = re.compile("v([0-9]+)")
-_NO_UUID = "0000-000000000000"  # the second half of no random UUID: those have bits for the variant
-_HADOOP_DIGEST = re.compile(
-    rf"(?:(?<=/)|^)([0-9]+)-[0-9a-f]{{8}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-{_NO_UUID}{_SNAPSHOT}(?={_ENDING}$)"
+_EXTRA_SNAPSHOT = re.compile(r"-[0-9a-f]{16}-s(-?[0-9]{1,19})(?:(?:\.gz)?\.metadata\.json(?:\.gz)?)?$")
+# What `Mapping.metadata_uri` adds to a name.
+_METADATA_DIGEST = re.compile(
+    r"-[0-9a-f]{16}(?:-s-?[0-9]{1,19})?(?=(?:\.gz\.metadata\.json|\.metadata\.json(?:\.gz)?)?$)"
 )
 _SAFE_URI_CHARACTERS = 255  # characters of a whole URI, in ASCII
 _MAX_CACHED_FOLDERS = 100_000
@@ -343,10 +339,6 @@ class Mapping:
         With a snapshot that the policy leaves out and the catalog's entry names it is
         `<mapped folder>/<stem>-<digest>-s<snapshot id><ending>`: `extra_snapshot_id` takes the id out again.
 
-        Hadoop's `v5.metadata.json` becomes `5-<digest as the first half of a UUID>-0000-000000000000.metadata.json`.
-        Trino takes `v<number>` and `<number>-<hex digits and hyphens>` alone (`IcebergUtil.parseVersion`), and
-        iceberg-rust a number and a UUID.
-
         The digest covers the mapping, the table's policy, the localizer's version, and for views the names of their own
         catalog, so that the content is a function of the URI. Engines read the version number in front and the codec
         from the ending: both stay.
@@ -355,8 +347,7 @@ class Mapping:
         ending = next((ending for ending in _METADATA_ENDINGS if name.endswith(ending)), "")
         digest = self.digest(policy, version.localizer_version, view=view)
         suffix = "" if extra_snapshot_id is None else f"-s{extra_snapshot_id}"
-        stem = _with_digest(name.removesuffix(ending), digest) if ending else f"{name}-{digest}"
-        mapped = f"{folder}/{stem}{suffix}{ending}"
+        mapped = f"{folder}/{name.removesuffix(ending)}-{digest}{suffix}{ending}"
         validate_key(uri, mapped)
         return mapped
 
@@ -396,15 +387,7 @@ def without_digest(metadata: str) -> str:
     Args:
         metadata: the localized one's path or URI, as `Mapping.metadata_uri` made its name.
     """
-    hadoop_name = _HADOOP_DIGEST.sub(r"v\1", metadata)
-    return hadoop_name if hadoop_name != metadata else _METADATA_DIGEST.sub("", metadata)
-
-
-def _with_digest(stem: str, digest: str) -> str:
-    hadoop_name = _HADOOP_NAME.fullmatch(stem)
-    if hadoop_name is None:
-        return f"{stem}-{digest}"
-    return f"{hadoop_name[1]}-{digest[:8]}-{digest[8:12]}-{digest[12:]}-{_NO_UUID}"
+    return _METADATA_DIGEST.sub("", metadata)
 
 
 def extra_snapshot_id(metadata: str) -> int | None:
@@ -416,8 +399,8 @@ def extra_snapshot_id(metadata: str) -> int | None:
     Returns:
         The snapshot's id; None where the policy alone decides which snapshots there are.
     """
-    match = _HADOOP_DIGEST.search(metadata) or _METADATA_DIGEST.search(metadata)
-    return int(match["snapshot"]) if match and match["snapshot"] else None
+    match = _EXTRA_SNAPSHOT.search(metadata)
+    return int(match[1]) if match else None
 
 
 def validate_bindings(registry: Registry, bound: dict[str, str]) -> None:

@@ -1,13 +1,10 @@
 """Mapping a URI to its place in a replica and back, and refusing those that must not be followed."""
 
 import pickle
-import re
-from uuid import UUID
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from pyiceberg.catalog import MetastoreCatalog
 
 from sterna.config.mapping import Mapping, extra_snapshot_id, validate_bindings
 from sterna.config.registry.fingerprint import MetadataVersion
@@ -337,50 +334,6 @@ def test_the_name_tells_the_snapshot_that_the_entry_alone_keeps(ending: str, sna
         if ending.endswith(("json", "gz")) and uri.endswith(ending):
             assert MAPPING.metadata_origin(place) == MAPPING.metadata_origin(without) == uri
             assert source_metadata_uri(place, Places(MAPPING)) == source_metadata_uri(without, Places(MAPPING)) == uri
-
-
-# `IcebergUtil.parseVersion` of Trino 476, by which its catalogs of Nessie and Hive read a name.
-_TRINO = re.compile(r"(\d+-[-a-fA-F0-9]*|v\d+)(\.[a-zA-Z0-9]+)?\.metadata\.json(\.[a-zA-Z0-9]+)?")
-
-
-@pytest.mark.parametrize("ending", [".metadata.json", ".gz.metadata.json", ".metadata.json.gz"])
-@pytest.mark.parametrize("stem", ["v5", "v0", "v005", "00005-9d1d5a3c-5a0e-4b6e-8f11-3a1f1d2c4b5a"])
-def test_a_name_that_trino_takes_stays_one(stem: str, ending: str) -> None:
-    uri, policy = f"s3://lake/t/metadata/{stem}{ending}", Policy(tables=["**"])
-    place = MAPPING.metadata_uri(uri, policy, TODAY)
-    assert _TRINO.fullmatch(uri.rpartition("/")[2])
-    assert _TRINO.fullmatch(place.rpartition("/")[2])
-    assert MAPPING.metadata_origin(place) == uri
-
-
-def test_a_name_of_hadoop_gets_its_number_and_a_uuid() -> None:
-    policy, digest = Policy(tables=["**"]), MAPPING.digest(Policy(tables=["**"]), 2)
-    folder = "s3://eu-bucket/replica/_localized/lake/t/metadata"
-    uri = "s3://lake/t/metadata/v5.metadata.json"
-    place = MAPPING.metadata_uri(uri, policy, TODAY)
-    number, _, uuid = place.removeprefix(f"{folder}/").removesuffix(".metadata.json").partition("-")
-    assert (number, UUID(uuid).hex[:16]) == ("5", digest)
-    # Iceberg's Java library continues the number in front of the first hyphen, PyIceberg that before a UUID.
-    assert MetastoreCatalog._parse_metadata_version(place) == 5
-    shown = MAPPING.metadata_uri(uri, policy, TODAY, extra_snapshot_id=-4711)
-    assert shown == place.replace(".metadata.json", "-s-4711.metadata.json")
-    assert (extra_snapshot_id(place), extra_snapshot_id(shown)) == (None, -4711)
-    assert MAPPING.metadata_origin(shown) == uri
-    # As earlier versions named it.
-    assert MAPPING.metadata_origin(f"{folder}/v5-{digest}.metadata.json") == uri
-    assert MAPPING.metadata_origin(f"{folder}/v5-{digest}-s7.metadata.json") == uri
-    assert extra_snapshot_id(f"{folder}/v5-{digest}-s7.metadata.json") == 7
-
-
-def test_names_around_that_of_hadoop_keep_the_other_form() -> None:
-    policy, digest = Policy(tables=["**"]), MAPPING.digest(Policy(tables=["**"]), 2)
-    stems = ["v5-a", "v", "vv5", "V5", "v5x", "5", f"5-{UUID(int=0)}", f"v5-{digest}", "v\u0665"]
-    for stem in stems:
-        uri = f"s3://lake/t/metadata/{stem}.metadata.json"
-        place = MAPPING.metadata_uri(uri, policy, TODAY)
-        assert place.endswith(f"/{stem}-{digest}.metadata.json")
-        assert MAPPING.metadata_origin(place) == uri
-    assert MAPPING.metadata_uri("s3://lake/t/metadata/v5", policy, TODAY).endswith(f"/v5-{digest}")
 
 
 def test_the_digest_depends_on_bindings_and_not_on_how_a_policy_names_its_tables() -> None:

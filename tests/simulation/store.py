@@ -90,9 +90,9 @@ class Objects:
         clone._run = ""
         return clone
 
-    @property
-    def has_verbatim_copies(self) -> bool:
-        return False  # no region keeps any
+    def verbatim_copies(self, uri: str) -> list[str]:
+        """No region keeps any here."""
+        return []
 
     def with_verbatim_copies(self) -> Objects:
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as AbstractMapping
 from contextlib import contextmanager, suppress
@@ -41,6 +42,7 @@ from sterna.storage.throttle import ReadThrottle
 _MEMORY_FACTOR = 2  # copies of each file that is read are in memory for a moment
 _MAX_CACHED_FOLDERS = 100_000
 _MAX_FAILED_DELETIONS = 3  # deletions that failed one after another, and no other succeeded: it is the store
+_UNUSABLE = (StoreUnreachable, StoreDenied, CredentialError)  # what makes a copy be read in an origin's place
 _PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -82,6 +84,7 @@ class Objects:
         )
         self._large: Callable[[str, int], None] = lambda uri, size: None
         self._copy_mappings: tuple[Mapping, ...] = ()
+        self._outages: dict[str, tuple[StoreUnreachable, float]] = {}
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], secrets: Secrets) -> Objects:
@@ -121,6 +124,7 @@ class Objects:
 
     def reset_circuit_breakers(self) -> None:
         """Close the circuit breakers of unresponsive stores: a new sync begins, and they may answer by now."""
+        self._outages.clear()
         for store in list(self._stores.values()):
             store.circuit_breaker.record_success()
 
@@ -144,10 +148,11 @@ class Objects:
         copy.__dict__.update(self.__dict__ | {"_copy_mappings": regions_with_copies(self.mapping)})
         return copy
 
-    @property
-    def has_verbatim_copies(self) -> bool:
-        """Whether files may be read from verbatim copies, of which there are some."""
-        return bool(self._copy_mappings)
+    def verbatim_copies(self, uri: str) -> list[str]:
+        """Return where verbatim copies of another region's file may be, in the order in which they are read."""
+        if not self._copy_mappings or self.mapping.is_local(uri):
+            return []
+        return [copy for mapping in self._copy_mappings if (copy := verbatim_uri(mapping, uri))]
 
     def read(self, uri: str, *, limit: int | None = None) -> bytes:
         """Return an object's content.
@@ -162,13 +167,30 @@ class Objects:
             TooLarge: it is larger than the caller's limit.
             UnregisteredUri, UnsafeUri: as `Mapping.locate`.
         """
+        copies = self.verbatim_copies(uri)
+        if not copies:
+            return self._read_at(uri, limit)
+        try:
+            return self._read_origin(uri, limit)
+        except _UNUSABLE:
+            for copy in copies:
+                with suppress(ObjectMissing, *_UNUSABLE):
+                    return self._read_at(copy, limit, uri)
+            raise
+
+    def _read_origin(self, uri: str, limit: int | None) -> bytes:
+        """Return an object's content, unless its store was silent a moment ago: then the copies have it sooner.
+
+        A proxy's answers for a store that is down close a circuit breaker, and each may take its time.
+        """
+        location = self.mapping.locate(uri).location.id
+        error, until = self._outages.get(location, (None, 0.0))
+        if error is not None and time.monotonic() < until:
+            raise StoreUnreachable(error.message, file=uri, hint=error.hint)
         try:
             return self._read_at(uri, limit)
-        except (StoreUnreachable, StoreDenied, CredentialError):
-            if self._copy_mappings and not self.mapping.is_local(uri):
-                for copy in filter(None, (verbatim_uri(mapping, uri) for mapping in self._copy_mappings)):
-                    with suppress(ObjectMissing, UnsafeUri, StoreUnreachable, StoreDenied, CredentialError):
-                        return self._read_at(copy, limit, uri)
+        except StoreUnreachable as error:
+            self._outages[location] = error, time.monotonic() + self.retry_seconds
             raise
 
     def _read_at(self, uri: str, limit: int | None, original: str = "") -> bytes:
@@ -524,6 +546,7 @@ class _CachingObjects(Objects):
         )
         self._read_budget, self._parse_budget = objects._read_budget, objects._parse_budget
         self._commit_budget, self._copy_mappings = objects._commit_budget, objects._copy_mappings
+        self._outages = objects._outages
         self._objects = objects
         self._run = run
 
@@ -537,10 +560,10 @@ class _CachingObjects(Objects):
         """Return a location's store; see `Objects.open`."""
         return self._objects.open(location)
 
-    def read(self, uri: str, *, limit: int | None = None) -> bytes:
-        """Return an object's content; see `Objects.read`."""
-        data = super().read(uri, limit=limit)
-        if self._run and not self.mapping.is_local(uri):
+    def _read_at(self, uri: str, limit: int | None, original: str = "") -> bytes:
+        """Return an object's content, and keep it where it is an original: this region's own copies are made of it."""
+        data = super()._read_at(uri, limit, original)
+        if self._run and not original and not self.mapping.is_local(uri):
             self.write_new(cache_uri(self._run, uri), data, assume_absent=True)
         return data
 

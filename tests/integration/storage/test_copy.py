@@ -321,6 +321,13 @@ class TestProcess:
             copy(slow, files, deadline=3.0)
         wait_for(lambda: not list_copy_processes(served.endpoints[0].url))
 
+    def test_a_copy_that_stalls_is_ended(self, served: Stores, here: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        files = put(served, here, {"f": os.urandom(2_000_000)})
+        monkeypatch.setattr(sync_copy, "copy_files", lambda *sides, **more: copy_files(*sides, **more | {"stall": 1.0}))
+        with pytest.raises(EngineError, match="no byte arrived for 1 s"):
+            copy(served.with_location("us", bandwidth="1"), files)
+        wait_for(lambda: not list_copy_processes(served.endpoints[0].url))
+
     def test_an_interrupt_ends_the_whole_family(self, served: Stores, here: str) -> None:
         slow = served.with_location("us", bandwidth="50k")
         files = put(served, here, {"f": os.urandom(2_000_000)})

@@ -18,6 +18,7 @@ def copy_here(
     *,
     progress: Callable[[int, int], None],
     timeout: float | None = None,
+    stall: float | None = None,
     leases: Folder | None = None,
 ) -> Transfer:
     """Copy files as `sterna.storage.rclone.transfer.copy_files` does; both locations are local."""

@@ -13,7 +13,9 @@ import pytest
 
 from sterna.errors import (
     CatalogDenied,
+    CatalogUnreachable,
     CredentialError,
+    EngineError,
     RegistryError,
     SourceGone,
     SternaError,
@@ -137,7 +139,7 @@ def test_where_the_copies_can_not_be_used_the_origin_is(
     assert sent == {"us-lake": size_of(data_files(three))}
 
 
-@pytest.mark.parametrize("error", [RegistryError, *OUTAGES])
+@pytest.mark.parametrize("error", [RegistryError, EngineError, *OUTAGES])
 def test_a_region_whose_copies_can_not_be_sent_is_left_out(
     three: World, error: type[SternaError], sent: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +193,21 @@ def test_a_file_that_is_right_for_one_table_is_not_written_over_for_another(thre
     assert (target.read_bytes(), copied.sent) == (b"abc", 0)
 
 
+def test_a_dearer_copy_is_not_written_over_what_another_table_may_show(three: World) -> None:
+    context = three.context("ap")
+    source, copy = data_files(three)[0], data_files(three, "eu/replica/us-lake")[0]
+    file = CopyFile("ns.b", f"file://{source}", context.mapping.content_uri(f"file://{source}"), 4)
+    target = Path(file.target.removeprefix("file://"))
+    target.parent.mkdir(parents=True)
+    target.write_bytes(b"abc")
+    source.unlink()
+    copy.write_bytes(b"four")
+    order = SourceOrder((), ("eu",))
+    copied = copying.copy_batch([file], context.mapping, context.secrets, context.objects, order=order)
+    assert [type(failure) for failure in copied.failures] == [SourceGone]
+    assert target.read_bytes() == b"abc"
+
+
 def test_an_origin_of_another_size_holds_its_table_though_there_is_a_dearer_copy(three: World) -> None:
     three = priced(three, FAR_COPIES)
     path = data_files(three)[0]
@@ -239,9 +256,12 @@ def test_files_that_a_region_may_not_have_are_not_read_from_it(three: World, rul
     assert sent["eu-replica"] == kept, "what eu has yet to evict stays there"
 
 
-def test_a_catalog_that_shows_no_other_branch_leaves_the_origins(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [CatalogDenied, CatalogUnreachable])
+def test_a_catalog_that_shows_no_other_branch_leaves_the_origins(
+    three: World, error: type[SternaError], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def denied(self: InMemoryCatalog, ref: str, keys: Any) -> Any:
-        raise CatalogDenied(f"not allowed: {ref}")
+        raise error(f"not now: {ref}")
 
     monkeypatch.setattr(InMemoryCatalog, "read_current", denied)
     assert regions(batches_for(three)) == {((), ())}

@@ -9,6 +9,7 @@ import pytest
 from sterna.config.verbatim_copies import regions_with_copies
 from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreDenied, StoreUnreachable
 from sterna.replication.execution.work_items import worker_objects
+from sterna.storage.read_cache import cache_uri
 from tests.support.small_world import World, priced, refusing, run, with_third_region
 from tests.support.verbatim import keeping
 
@@ -39,6 +40,31 @@ def test_a_copy_is_read_while_the_origin_can_not_be_used(kept: World, error: typ
                 others.read(uri)
         with pytest.raises(error, match="says no"):
             objects.with_verbatim_copies().read(uri.replace("snap-", "nap-"))
+
+
+def test_a_silent_origin_is_asked_once_and_its_files_without_copies_not_again(kept: World) -> None:
+    objects, original = kept.context("ap").objects.with_verbatim_copies(), manifest_list(kept, "us/lake")
+    uri = f"file://{original}"
+    with refusing(f"file://{kept.folder}/us/", StoreUnreachable) as asked:
+        assert [objects.read(uri) for _ in range(3)] == [original.read_bytes()] * 3
+        with pytest.raises(StoreUnreachable, match="nap-"):
+            objects.read(uri.replace("snap-", "nap-"))
+        assert asked == [uri]
+    manifest_list(kept, "eu/replica/_sterna/verbatim").unlink()
+    objects.reset_circuit_breakers()
+    assert objects.read(uri) == original.read_bytes()
+
+
+def test_what_was_read_of_a_copy_is_not_kept_as_the_original(kept: World) -> None:
+    original, cache = manifest_list(kept, "us/lake"), f"file://{kept.folder}/ap/replica/_sterna/cache"
+    objects = kept.context("ap").objects.with_verbatim_copies().with_read_cache(cache)
+    uri = f"file://{original}"
+    with refusing(f"file://{kept.folder}/us/", StoreUnreachable):
+        objects.read(uri)
+        assert list(objects.list(cache)) == []
+    objects.reset_circuit_breakers()
+    objects.read(uri)
+    assert [kept_uri for kept_uri, _, _ in objects.list(cache)] == [cache_uri(cache, uri)]
 
 
 def test_workers_read_copies_too(kept: World) -> None:

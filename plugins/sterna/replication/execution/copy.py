@@ -17,7 +17,7 @@ from sterna.config.mapping import Mapping
 from sterna.config.registry.folders import BANDWIDTH, state_folder
 from sterna.config.registry.model import is_inside
 from sterna.config.secrets import Secrets
-from sterna.errors import NotCopied, ObjectMissing, RegistryError, SourceGone, SternaError, UnsafeUri
+from sterna.errors import EngineError, NotCopied, ObjectMissing, RegistryError, SourceGone, SternaError, UnsafeUri
 from sterna.replication.execution.copy_file import (
     CopyFile,
     error_for_file,
@@ -32,6 +32,7 @@ from sterna.storage.objects import Objects
 from sterna.storage.rclone.transfer import Folder, Transfer, copy_files
 
 DEFAULT_DEADLINE_SECONDS = 6 * 3600.0  # seconds
+_COPIES_STALL_SECONDS = 300.0  # without a byte, after which other sources of the files are used
 _MAX_TABLE_FAILURES = 100
 _MAX_ATTEMPTS = 2
 _CURABLE_ELSEWHERE = (*OUTAGES, SourceGone, NotCopied)
@@ -216,19 +217,23 @@ class CopyRun:
             return missing
         for group in self.group_by_origin(present):
             try:
-                self._send_group(group, region)
-            except (*OUTAGES, RegistryError) as error:
+                transfers, _ = self._send_group(group, region)
+            except (*OUTAGES, RegistryError, EngineError) as error:
+                if time.monotonic() >= self.end:
+                    raise
                 # No reason to stop: the origin is left. Where it is about this region's own store, the next look tells.
                 _log.warning("copies in %s can't be used: %s", region, error)
+            else:
+                for errors_text in filter(None, (transfer.errors for transfer in transfers)):
+                    _log.warning("not all copies in %s were sent: %s", region, errors_text)
         return {file.target: file for file in self.incomplete(missing) if (file.table, file.target) not in failures}
 
     def send_fallbacks(self, region: str, failures: _Failures) -> _Failures:
         """Send a region's copies of files that could not be copied from their origins; return the failures left."""
-        # What is right for one table is never written over for another one that has a different size of it.
-        proven = {file.target for file in self.files if (file.table, file.target) not in failures}
-        curable = {
-            key for key, error in failures.items() if isinstance(error, _CURABLE_ELSEWHERE) and key[1] not in proven
-        }
+        candidates = {key for key, error in failures.items() if isinstance(error, _CURABLE_ELSEWHERE)}
+        # Only an origin replaces what is there: other tables may have it with that size, published ones too.
+        sizes = self.objects.sizes({target for _, target in candidates})
+        curable = {key for key in candidates if sizes[key[1]] is None}
         missing = {file.target: file for file in self.files if (file.table, file.target) in curable}
         left = self.send_copies(region, missing, failures.keys() - curable)
         return {key: error for key, error in failures.items() if key not in curable or key[1] in left}
@@ -289,7 +294,7 @@ class CopyRun:
             region: whose copies they are; "": origins.
         """
         try:
-            transfer = self.copy(files)
+            transfer = self.copy(files, _COPIES_STALL_SECONDS if region else None)
         except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
             fault = attribute_fault(error, self.mapping, "copying", files[0].source, files[0].table)
             return [], self._failures_of(files, {file.table: fault for file in files})
@@ -305,7 +310,7 @@ class CopyRun:
             if file.target in target_errors
         }
 
-    def copy(self, files: list[CopyFile]) -> Transfer:
+    def copy(self, files: list[CopyFile], stall: float | None) -> Transfer:
         """Run rclone over files of one origin; its failure is judged by what arrived."""
         names = [self._relative_path(file) for file in files]
         origin, replica = (self._folder(uri.removesuffix(f"/{names[0]}")) for uri in (files[0].source, files[0].target))
@@ -317,6 +322,7 @@ class CopyRun:
             names,
             progress=lambda sent, done: self.progress(CopyProgress(done, min(sent_before + sent, size), count, size)),
             timeout=max(self.end - time.monotonic(), 0.0),
+            stall=stall,
             leases=self._folder(state_folder(self.mapping.region.replica_root, BANDWIDTH)),
         )
 

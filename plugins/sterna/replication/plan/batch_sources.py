@@ -15,7 +15,7 @@ from sterna.catalog.model import parse_key
 from sterna.catalog.tables import content_metadata_uri
 from sterna.config.mapping import Mapping
 from sterna.config.registry.model import Location
-from sterna.errors import CatalogError, TableError
+from sterna.errors import CatalogError, CatalogUnreachable, TableError
 from sterna.replication.execution.source_regions import SourceRegions, TableReplica, first_turn
 from sterna.replication.plan.branch_diff import Changes, shown_metadata_uri
 from sterna.replication.plan.inventory import Inventory
@@ -104,6 +104,8 @@ def _read_replicas(
     for region in regions:
         try:
             _, shown = context.catalog.read_current(context.registry.region(region).replica_branch, keys)
+        except CatalogUnreachable:
+            break  # another branch would be waited for as long
         except CatalogError:
             continue  # not seeded yet, or this region may not read it: the origins have all files
         for action, key in zip(actions, keys, strict=True):

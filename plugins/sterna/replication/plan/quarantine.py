@@ -215,7 +215,7 @@ class TableReader:
         context = self.quarantine.context
         try:
             outage = self.outages.unavailable.get(context.mapping.locate(action.source).location.id)
-            if outage and not context.objects.has_verbatim_copies:
+            if outage and not context.objects.verbatim_copies(action.source):
                 raise outage
             return self.quarantine.read(
                 action.key,

@@ -165,7 +165,7 @@ def copy_verbatim(context: RegionContext, run: str, plan: Plan, files: pa.Table,
     """
     if not context.region.verbatim_copies:
         return
-    copies = _Copies(context.with_verbatim_copies(), run)
+    copies = _Copies(context, run)  # of originals alone: what is garbled in one region spreads to none
     columns = ["table", "role", "source", "target", "size", "batch"]
     rows = listing.filter_roles(files, *LOCALIZE_ORDER).select(columns).to_pylist()
     targets = {row["table"]: row["target"] for row in rows if row["role"] in (METADATA, VIEW_METADATA)}

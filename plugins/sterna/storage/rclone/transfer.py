@@ -108,6 +108,7 @@ def copy_files(
     *,
     progress: Callable[[int, int], None],
     timeout: float | None = None,
+    stall: float | None = None,
     leases: Folder | None = None,
     clock: Callable[[], datetime] = utc_now,
 ) -> Transfer:
@@ -119,6 +120,7 @@ def copy_files(
         names: paths below both folders.
         progress: called with the bytes and files sent so far.
         timeout: seconds after which the copy is ended; None: no end.
+        stall: seconds without a byte or a file after which it is ended; None: no end.
         leases: the folder through which all copies to this region share the origin's `bandwidth`; by default beside the
             copies.
         clock: returns the time by which a timetable of `bandwidth` is followed.
@@ -127,7 +129,7 @@ def copy_files(
         What was sent, and rclone's errors.
 
     Raises:
-        EngineError: rclone is missing, too old, did not start, or the deadline passed.
+        EngineError: rclone is missing, too old, did not start, stalls, or the deadline passed.
         CredentialError: a credential is incomplete.
     """
     if not names:
@@ -150,7 +152,8 @@ def copy_files(
         with _child_process(folder, environment, job) as child:
             throttle = _Throttle(child)
             with share.maintained(throttle.apply) if share else nullcontext():
-                transfer = _read_progress(child, progress, timeout, deadline, throttle.confirm)
+                messages = _read_messages(child, timeout, deadline)
+                transfer = _read_progress(messages, progress, stall, throttle.confirm)
     return Transfer(transfer.bytes, transfer.files, _scrub(transfer.errors, origin, replica))
 
 
@@ -392,22 +395,28 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def _read_progress(
-    child: subprocess.Popen[bytes],
+    messages: Iterable[dict[str, Any]],
     progress: Callable[[int, int], None],
-    timeout: float | None,
-    deadline: float | None,
+    stall: float | None,
     confirm: Callable[[int | None], None],
 ) -> Transfer:
-    """Read the child's lines until its last one."""
-    sent, files, errors = 0, 0, ""
-    for message in _read_messages(child, timeout, deadline):
+    """Read the child's lines until its last one: of its progress there is one each half second, moved or not."""
+    sent, files, errors, moved_at = 0, 0, "", time.monotonic()
+    for message in messages:
         if "errors" in message:
             errors = message["errors"]
         elif "rate" in message:
             confirm(message["rate"])
         else:
+            if (sent, files) != (message["bytes"], message["files"]):
+                moved_at = time.monotonic()
             sent, files = message["bytes"], message["files"]
             progress(sent, files)
+            if stall is not None and time.monotonic() - moved_at > stall:
+                raise EngineError(
+                    f"no byte arrived for {stall:g} s, and the copy was ended",
+                    hint="what arrived stays; a later run resumes",
+                )
     return Transfer(sent, files, errors)
 
 

@@ -130,7 +130,7 @@ class _DisasterScenario:
         nyc.delete_folder(self.sites.by_region["us"].endpoint, table.location())
         self.progress("carriers is dropped in us, with PURGE: none of its files is left there")
         self.sync("eu")
-        self.progress(f"$ sterna restore {_DROPPED_TABLE} --region eu --as-of {as_of[:12]} --yes")
+        self.progress(f"$ sterna restore {_DROPPED_TABLE} --region eu --as-of {as_of} --yes")
         with open_region(self.sites.registry, "eu", self.sites.secrets) as context:
             report = restore(context, RestoreRequest(as_of, (_DROPPED_TABLE,)), lambda line: None, apply=True)
         self.progress(restored_text(report))

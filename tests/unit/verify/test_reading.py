@@ -159,15 +159,22 @@ def test_a_puffin_footer_with_lz4_and_broken_ones():
     zipped = data[: plain.footer_start + 4] + packed + len(packed).to_bytes(4, "little") + b"\x01\0\0\0PFA1"
     assert read_puffin(zipped, "p") == plain
     assert [blob["properties"]["referenced-data-file"] for blob in plain.vectors] == ["a", "b"]
-    far = json.loads(payload)
-    far["blobs"][0]["length"] = 10**6
-    moved = json.dumps(far).encode()
-    outside = data[: plain.footer_start + 4] + moved + len(moved).to_bytes(4, "little") + b"\0\0\0\0PFA1"
+
+    def with_blob(**fields):
+        footer = json.loads(payload)
+        footer["blobs"][0] |= fields
+        moved = json.dumps(footer).encode()
+        return data[: plain.footer_start + 4] + moved + len(moved).to_bytes(4, "little") + b"\0\0\0\0PFA1"
+
+    assert read_puffin(with_blob(length=20), "p") == plain
     for broken in (
         b"",
         data[:-1],
         data[1:],
-        outside,
+        with_blob(length=10**6),
+        with_blob(offset=4.0),
+        with_blob(length=20.0),
+        with_blob(offset=True),
         data.replace(b"{", b"["),
         zipped.replace(packed, b"\0" * len(packed)),
     ):

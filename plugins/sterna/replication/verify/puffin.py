@@ -59,7 +59,7 @@ def read_puffin(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Puffi
         payload = _payload(data[start:-_TAIL_BYTES], data[-8], uri, limits)
         validate_json_size(payload, uri, limits)
         footer = json.loads(payload)
-        is_valid = all(4 <= blob["offset"] <= blob["offset"] + blob["length"] <= start - 4 for blob in footer["blobs"])
+        is_valid = all(_is_inside(blob["offset"], blob["length"], start - 4) for blob in footer["blobs"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BrokenMetadata(f"a Puffin footer that does not parse: {type(error).__name__}", file=uri) from error
     if not is_valid:
@@ -83,6 +83,13 @@ def vector_fault(data: bytes, blob: Mapping[str, Any]) -> str:
     if zlib.crc32(vector) != int.from_bytes(stored[-_LENGTH_BYTES:], "big"):
         return f"the deletion vector at {blob['offset']} has a wrong checksum"
     return ""
+
+
+def _is_inside(offset: object, length: object, end: int) -> bool:
+    """Return whether a blob lies between the file's magic and its footer; a number with a fraction is no place."""
+    if type(offset) is not int or type(length) is not int:
+        return False
+    return len(_MAGIC) <= offset <= offset + length <= end
 
 
 def _payload(data: bytes, flags: int, uri: str, limits: Limits) -> bytes:

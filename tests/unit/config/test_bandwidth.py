@@ -45,6 +45,12 @@ AMBIGUOUS = {
     "08:00,10M:0 18:00,off UTC": "'0' is a rate of 0",
     "0": "'0' is a rate of 0",
     "0.0001b": "'0.0001b' is a rate of 0",
+    "08:00,10M 18:00,off localtime": "'localtime' is another time on each machine",
+    "08:00,10M 18:00,off posixrules": "'posixrules' is another time on each machine",
+    "08:00,10M 18:00,off Factory": "'Factory' is another time on each machine",
+    "9" * 320 + "M": "is no rate: it is above what rclone counts to",
+    "08:00,16E 18:00,off UTC": "'16E' is no rate",
+    "8E": "'8E' is no rate",
     "Someday-08:00,10M UTC": "'Someday' is no day of the week",
 }
 

@@ -21,6 +21,9 @@ _TIME = re.compile(r"(?:([A-Za-z]+)-)?([01]\d|2[0-3]):([0-5]\d)")
 _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:([kKmMgGtTpPeE])(?:i[bB]?)?|([bB]))?")
 _UNITS: Final = "kmgtpe"
 _UNLIMITED: Final = "off"
+_MAX_RATE: Final = 1 << 63  # rclone counts in 64 bits with a sign
+# Files of the database that are no place's time: the first two are what a machine has set up for itself.
+_MACHINE_ZONES: Final = ("localtime", "posixrules", "Factory")
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,8 @@ def _order_faults(entries: Sequence[_Entry]) -> Iterator[str]:
 def _parse_zone(name: str) -> tzinfo:
     from zoneinfo import ZoneInfo  # few registries have a timetable
 
+    if name in _MACHINE_ZONES:
+        raise ValueError(f"{name!r} is another time on each machine: name a zone, such as Europe/Berlin or UTC")
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # OSError: a folder of the database, such as Europe
@@ -166,7 +171,10 @@ def _parse_rate(text: str) -> int | None:
     if match is None:
         raise ValueError(f"{text!r} is no rate, such as 20M, or off")
     unit = 1 if match[3] else 1024 ** (1 + _UNITS.index((match[2] or "k").lower()))
-    rate = int(float(match[1]) * unit)
+    size = float(match[1]) * unit
+    if size >= _MAX_RATE:
+        raise ValueError(f"{text!r} is no rate: it is above what rclone counts to, use off for no limit")
+    rate = int(size)
     if not rate:
         raise ValueError(f"{text!r} is a rate of 0, at which nothing would be copied: use off for no limit")
     return rate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from sterna.pipelines.ingest.model import split_channel
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from sterna.maintenance.restore.listing import RestorableVersions
     from sterna.maintenance.restore.model import RestoredTable, RestoreReport
     from sterna.pipelines.publish.model import Channel
+
+_RUN_BOOK = "see Rewound in the run book"
 
 
 def restored_text(report: RestoreReport) -> str:
@@ -53,13 +56,17 @@ def rewound_remedy(table: str, channel: Channel, last: str) -> str:
         channel: the channel.
         last: the number of the last batch whose rows the table has, or a letter in its place.
     """
+    if channel.name.startswith("-"):  # no name of a transform, a source or an upload: a command takes it for an option
+        return _RUN_BOOK
     if channel.region == "flow":
         return f"sterna transforms rebuild {channel.name} --region REGION --yes"
     if channel.tenant == "cdc":
         return f"sterna cdc resync {channel.name} --region {channel.region} --yes"
     if channel.region == "stream" or split_channel(str(channel)) is None:
-        return "see Rewound in the run book"
-    replay = f"sterna ingest replay --region {channel.region} --table {table} --channel {channel} --to {last} --yes"
+        return _RUN_BOOK
+    # Not ours: names of tables, and what others write into a table's properties.
+    places = f"--region {channel.region} --table {shlex.quote(table)} --channel {channel}"
+    replay = f"sterna ingest replay {places} --to {shlex.quote(last)} --yes"
     return f"{replay} publishes again what came later; with --accept that stays away"
 
 

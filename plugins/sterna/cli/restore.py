@@ -12,6 +12,7 @@ from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, Yes
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
+from sterna.cli.signals import interrupt_on_sigterm
 from sterna.errors import UsageError
 
 restore_app = typer.Typer()
@@ -71,6 +72,7 @@ def restore(
     if not as_of:
         raise UsageError("--as-of is missing: which state is to come back", hint="see sterna restore --list")
     request = RestoreRequest(as_of, tuple(names or ()), everything, over, new_name, source)
-    with open_context(registry, region) as context, output.progress("restore") as progress:
+    # SIGTERM, too, leaves none of a restore's pins behind.
+    with interrupt_on_sigterm(), open_context(registry, region) as context, output.progress("restore") as progress:
         report = run_restore(context, request, progress, apply=apply)
     output.result(report, restored_text(report))

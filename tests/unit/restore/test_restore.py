@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import shutil
 import time
 from pathlib import Path
@@ -27,6 +28,7 @@ from sterna.errors import (
 from sterna.maintenance.restore import commit as restore_commit
 from sterna.maintenance.restore import files as restore_files
 from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
+from sterna.maintenance.restore.pins import Pins
 from sterna.maintenance.restore.run import restore
 from sterna.replication.replica.head import MOVED_TABLES, RESTORED_FROM
 from sterna.replication.verify.findings import MISSING, Findings
@@ -128,6 +130,20 @@ def test_a_pin_that_stays_behind_is_no_failure(world: World, monkeypatch: pytest
     monkeypatch.undo()
     clean(world, after(days=2))
     assert pin.startswith("sterna-hold-eu-") and branches(world) == set(), "it has expired"
+
+
+def test_two_restores_of_one_time_have_a_pin_each(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    purged(world)
+    context, moment, delays = world.context("eu"), after(), [7, 8]
+    commit = world.catalog.reference("main_replica_eu").hash
+    monkeypatch.setattr(random, "randrange", lambda seconds: delays.pop())
+    with Pins(moment, quiet) as last:
+        last.hold(context, [commit])
+        with Pins(moment, quiet) as first:
+            first.hold(context, [commit])
+            assert len(branches(world)) == 2
+        assert len(branches(world)) == 1
+    assert branches(world) == set()
 
 
 def test_a_region_without_copies_takes_another_regions(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
@@ -19,19 +20,22 @@ from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.replica.tags import pin_tag
 
 _PIN_DURATION = timedelta(days=1)  # longer than any restore takes to look for its files
+# A pin's end is part of its name. Two restores of one commit at one time have a pin each: else the first deletes both.
+_MAX_PIN_DELAY_SECONDS = 3600
 
 
 class Pins(ExitStack):
     """Keeps commits from clean-ups and sweeps while their files are looked for; `main` does so afterwards.
 
     Args:
-        now: the time; what a killed restore left is over a day later.
+        now: the time; what a killed restore left is over a day later, or up to an hour after that.
         progress: receives why a restore waits.
     """
 
     def __init__(self, now: datetime, progress: Progress) -> None:
         super().__init__()
-        self._until, self._progress = now + _PIN_DURATION, progress
+        delay = timedelta(seconds=random.randrange(_MAX_PIN_DELAY_SECONDS))  # noqa: S311 - no secret
+        self._until, self._progress = now + _PIN_DURATION + delay, progress
         self._heads: list[tuple[RegionContext, Head]] = []
 
     def hold_home(self, context: RegionContext, commit: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from sterna.errors import MarkMoved, NotStaged, OutOfTurn, Rewound, UsageError
+from sterna.errors import BrokenMetadata, MarkMoved, NotStaged, OutOfTurn, Rewound, UsageError
 from sterna.pipelines.publish.audit import broken_rules
 from sterna.pipelines.publish.decide import (
     Append,
@@ -216,6 +216,27 @@ def test_metadata_is_read() -> None:
     assert state.ancestors == (SnapshotState(7, None, 1, "append", "x"),)
     assert state.snapshots[1] == SnapshotState(8, 7, 0, "overwrite")
     assert TableState.parse({"format-version": 1, "current-snapshot-id": -1}).current is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format-version": None},
+        {"current-snapshot-id": "7"},
+        {"properties": [1]},
+        {"properties": {CHANNEL.snapshot_property: 3}},
+        {"properties": {CHANNEL.position_property: None}},
+        {"snapshots": {"a": 1}},
+        {"snapshots": [None]},
+        {"snapshots": [{}]},
+        {"snapshots": [{"snapshot-id": 7, "sequence-number": None}]},
+        {"snapshots": [{"snapshot-id": 7, "parent-snapshot-id": "6"}]},
+        {"snapshots": [{"snapshot-id": 7, "summary": ["a"]}]},
+    ],
+)
+def test_metadata_of_another_shape_is_named_as_broken(change: dict[str, object]) -> None:
+    with pytest.raises(BrokenMetadata):
+        TableState.parse({"format-version": 2, **change})
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from sterna.errors import UsageError
+from sterna.errors import BrokenMetadata, UsageError
 from sterna.iceberg.metadata.history import has_inherited_files
 
 _PART = re.compile(r"[A-Za-z0-9_-]+")
@@ -225,31 +226,70 @@ class TableState:
 
     @classmethod
     def parse(cls, metadata: Mapping[str, object]) -> TableState:
-        """Return the state by a metadata.json."""
-        snapshots = metadata.get("snapshots") or []
-        current = metadata.get("current-snapshot-id")
-        assert isinstance(snapshots, list)
-        assert current is None or isinstance(current, int)
-        properties, version = metadata.get("properties") or {}, metadata["format-version"]
-        assert isinstance(properties, Mapping)
-        assert isinstance(version, int)
-        current_id = None if current in (None, -1) else current
-        return cls(tuple(map(_parse_snapshot, snapshots)), current_id, dict(properties), version)
+        """Return the state by a metadata.json.
+
+        Raises:
+            BrokenMetadata: a field is missing, or of another type.
+        """
+        current = _parse_number(metadata, "current-snapshot-id")
+        snapshots = tuple(map(_parse_snapshot, _parse_records(metadata, "snapshots")))
+        version = _parse_required_number(metadata, "format-version")
+        return cls(snapshots, None if current == -1 else current, parse_properties(metadata), version)
 
 
-def _parse_snapshot(record: Mapping[str, object]) -> SnapshotState:
-    summary = record.get("summary") or {}
-    parent, sequence, id = record.get("parent-snapshot-id"), record.get("sequence-number", 0), record["snapshot-id"]
-    assert isinstance(summary, Mapping)
-    assert isinstance(id, int)
-    assert isinstance(sequence, int)
-    assert parent is None or isinstance(parent, int)
+def parse_properties(metadata: Mapping[str, object]) -> dict[str, str]:
+    """Return a table's properties by its metadata.json.
+
+    Raises:
+        BrokenMetadata: they are no object, or one that publishing reads is no text.
+    """
+    properties = _parse_object(metadata, "properties")
+    for name, text in properties.items():
+        if name.startswith((_POSITION_PREFIX, _SNAPSHOT_PREFIX)) and not isinstance(text, str):
+            raise _odd_type(name)
+    return properties
+
+
+def _parse_snapshot(record: object) -> SnapshotState:
+    if not isinstance(record, Mapping):
+        raise _odd_type("snapshots")
+    summary = _parse_object(record, "summary")
+    sequence = _parse_required_number(record, "sequence-number") if "sequence-number" in record else 0
     return SnapshotState(
-        id,
-        parent,
+        _parse_required_number(record, "snapshot-id"),
+        _parse_number(record, "parent-snapshot-id"),
         sequence,
         str(summary.get("operation", "")),
         str(summary.get("wap.id", "")),
         str(summary.get("published-wap-id", "")),
         has_inherited_files(summary),
     )
+
+
+def _parse_records(record: Mapping[str, object], name: str) -> list[object]:
+    value = record.get(name) or []
+    if not isinstance(value, list):
+        raise _odd_type(name)
+    return value
+
+
+def _parse_object(record: Mapping[str, object], name: str) -> dict[str, Any]:
+    value = record.get(name) or {}
+    if not isinstance(value, Mapping):
+        raise _odd_type(name)
+    return dict(value)
+
+
+def _parse_number(record: Mapping[str, object], name: str) -> int | None:
+    return None if record.get(name) is None else _parse_required_number(record, name)
+
+
+def _parse_required_number(record: Mapping[str, object], name: str) -> int:
+    number = record.get(name)
+    if not isinstance(number, int):
+        raise _odd_type(name)
+    return number
+
+
+def _odd_type(name: str) -> BrokenMetadata:
+    return BrokenMetadata(f"the table's metadata lacks, or has as another type: {name}")

@@ -26,5 +26,7 @@ def read_state(context: RegionContext, table: str, metadata: str) -> TableState:
     try:
         parsed = json.loads(document.text)
         return TableState.parse(parsed)
-    except (ValueError, AttributeError, AssertionError, KeyError, TypeError):
-        raise BrokenMetadata("the table's metadata doesn't parse", table=table, file=metadata) from None
+    except (ValueError, AttributeError) as error:
+        raise BrokenMetadata("the table's metadata doesn't parse", table=table, file=metadata) from error
+    except BrokenMetadata as error:
+        raise BrokenMetadata(error.message, table=table, file=metadata) from None

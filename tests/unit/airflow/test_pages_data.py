@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from sterna.airflow.pages import upstream
 from sterna.airflow.pages.app import create_app
 from sterna.airflow.pages.restores import recent_restores
 from sterna.brokers.message import Message
-from sterna.catalog.model import Put, namespace_content
+from sterna.catalog.model import Commit, Put, namespace_content
 from sterna.config.registry.credential import Credential
-from sterna.errors import CatalogUnreachable, CredentialError
+from sterna.errors import CatalogUnreachable, CredentialError, ReferenceNotFound
 from sterna.maintenance.gc.pin import pin
 from sterna.maintenance.restore.model import RestoreRequest
 from sterna.maintenance.restore.run import restore
@@ -217,6 +218,33 @@ def test_a_restored_table_tells_when_and_which_channels_stopped(client: TestClie
     assert (rows["ns.customers"]["restored"], rows["ns.customers"]["rewound"]) == (None, [])
 
 
+MARK = {"sterna.applied.eu.x.y": "3"}
+ODD_METADATA: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a snapshot without sequence number": lambda metadata: metadata["snapshots"][0].update({"sequence-number": None}),
+    "a number as a property": lambda metadata: metadata["properties"].update({"sterna.applied-at.eu.x.y": 3}),
+    "no format version": lambda metadata: metadata.pop("format-version"),
+    "properties as a list": lambda metadata: metadata.update(properties=[1]),
+    "snapshots of another type": lambda metadata: metadata.update(snapshots={"a": 1}),
+    "nests too deep": lambda metadata: metadata.update(properties="DEEP"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_METADATA)
+def test_metadata_that_others_wrote_oddly_leaves_its_own_table_unread(
+    client: TestClient, world: World, name: str
+) -> None:
+    key, head = ("ns", "items"), world.catalog.reference("main_replica_eu").hash
+    uri = world.catalog.contents("main_replica_eu", head, [key])[key].metadata_location
+    path = Path((uri or "").removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    metadata["properties"] = {**metadata["properties"], **MARK}
+    ODD_METADATA[name](metadata)
+    path.write_text(json.dumps(metadata).replace('"DEEP"', "[" * 200_000 + "]" * 200_000))
+    rows = {row["key"]: row for row in client.get("/api/tables/eu").json()["rows"]}
+    assert "unread" in rows["ns.items"] and "files" not in rows["ns.items"]
+    assert "unread" not in rows["ns.orders"] and rows["ns.orders"]["files"] == 1
+
+
 def test_a_restore_is_told_of_for_a_week(world: World) -> None:
     as_of = world.catalog.reference("main").hash
     world.commit(items=None)
@@ -226,6 +254,23 @@ def test_a_restore_is_told_of_for_a_week(world: World) -> None:
     head = world.commit(orders=world.write("orders"))
     assert list(recent_restores(world.catalog, head, now + timedelta(days=6))) == ["ns.items"]
     assert recent_restores(world.catalog, head, now + timedelta(days=8)) == {}
+
+
+def test_restores_above_commits_that_the_catalog_has_lost_are_told_of(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_of = world.catalog.reference("main").hash
+    world.commit(items=None)
+    restore(world.context(), RestoreRequest(as_of, ("ns.items",)), quiet, apply=True)
+    head = world.commit(orders=world.write("orders"))
+    history = world.catalog.history
+
+    def lossy(reference: str, **options: Any) -> Iterator[Commit]:
+        yield from islice(history(reference, **options), 2)
+        raise ReferenceNotFound("no such commit")
+
+    monkeypatch.setattr(world.catalog, "history", lossy)
+    assert list(recent_restores(world.catalog, head, datetime.now(UTC))) == ["ns.items"]
 
 
 def test_a_commit_of_others_that_looks_like_a_restore_fails_no_view(client: TestClient, world: World) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -16,11 +17,18 @@ from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ReferenceNotFound, Rewound, UsageError, printable
 from sterna.operations.run_book import card_link
 from sterna.pipelines.publish.decide import rewind_reason
-from sterna.pipelines.publish.model import Channel, TableState, applied_positions, restored_channels
+from sterna.pipelines.publish.model import (
+    Channel,
+    TableState,
+    applied_positions,
+    parse_properties,
+    restored_channels,
+)
 from sterna.replication.replica.head import RESTORED_FROM
 from sterna.text.restore import rewound_remedy
 
 if TYPE_CHECKING:
+    from sterna.catalog.model import Commit
     from sterna.catalog.reader import CatalogReader
 
 _RETENTION = timedelta(days=7)
@@ -98,8 +106,11 @@ def stopped_channels(table: str, metadata: Mapping[str, Any]) -> list[StoppedCha
     Args:
         table: its key name.
         metadata: the whole document.
+
+    Raises:
+        BrokenMetadata: a field that publishing reads is missing, or of another type.
     """
-    properties = metadata.get("properties") or {}
+    properties = parse_properties(metadata)
     names = sorted(applied_positions(properties).keys() | restored_channels(properties))
     state = TableState.parse(metadata) if names else None
     channels = []
@@ -121,8 +132,9 @@ def _restores_since(catalog: CatalogReader, head: str, oldest: datetime) -> list
     with _lock:
         cached = dict(_restores)
     restores: list[_Restore] = []
-    if head != catalog.no_ancestor():
-        for commit in islice(catalog.history(f"{SOURCE_BRANCH}@{head}", operations=False), _MAX_WALKED_COMMITS):
+    # Of a `main` whose older commits the catalog has lost, the newer ones count.
+    with suppress(ReferenceNotFound):
+        for commit in islice(_history(catalog, head), _MAX_WALKED_COMMITS):
             if commit.hash in cached:
                 restores += cached[commit.hash]
                 break
@@ -137,6 +149,12 @@ def _restores_since(catalog: CatalogReader, head: str, oldest: datetime) -> list
         while len(_restores) > _MAX_CACHED_HEADS:
             _restores.popitem(last=False)
     return restores
+
+
+def _history(catalog: CatalogReader, head: str) -> Iterable[Commit]:
+    if head == catalog.no_ancestor():
+        return ()
+    return catalog.history(f"{SOURCE_BRANCH}@{head}", operations=False)
 
 
 def _read_restore(catalog: CatalogReader, hash: str) -> _Restore:

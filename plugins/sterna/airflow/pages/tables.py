@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from sterna.airflow.pages.source import Source
 from sterna.catalog.model import ICEBERG_TABLE, Content, key_name, parse_key
 from sterna.catalog.tables import content_snapshot_id
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import ReferenceNotFound, SternaError, printable
+from sterna.errors import BrokenMetadata, ReferenceNotFound, SternaError, printable
 from sterna.notifications.change_log.log import EventLog
 from sterna.operations.run_book import card_link
 from sterna.replication.replica.tags import pinned_until
@@ -197,21 +196,30 @@ def _table_facts(context: RegionContext, rows: Sequence[TableRow]) -> dict[str, 
     def facts(row: TableRow) -> dict[str, Any]:
         try:
             body = objects.read(row.metadata, limit=_MAX_METADATA_BYTES) if row.metadata else b""
-            return _metadata_facts(row.key, body) if body else {}
+            return _metadata_facts(context, row, body) if body else {}
         except SternaError as error:
             return {"unread": printable(str(error))}
-        except ValueError:
-            return {}
 
     with ThreadPoolExecutor(_MAX_CONCURRENCY) as pool:
         return dict(zip((row.key for row in rows), pool.map(facts, rows), strict=True))
 
 
-def _metadata_facts(key: str, body: bytes) -> dict[str, Any]:
+def _metadata_facts(context: RegionContext, row: TableRow, body: bytes) -> dict[str, Any]:
+    """Return what a page shows of a table's metadata.json; of one that is compressed nothing.
+
+    Raises:
+        OverLimit, BrokenMetadata: as `read_json`; or a field is missing, or of another type.
+    """
+    from sterna.replication.verify.json_file import read_json
+
     if body.startswith(_GZIP_MAGIC):
         return {}
-    metadata = json.loads(body)
-    return {**_snapshot_size(metadata), "rewound": to_plain(stopped_channels(key, metadata))}
+    metadata = read_json(body, row.metadata, context.region.limits)
+    try:
+        return {**_snapshot_size(metadata), "rewound": to_plain(stopped_channels(row.key, metadata))}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # as others' writers may leave it
+        message = f"not a table's metadata: {type(error).__name__}"
+        raise BrokenMetadata(message, table=row.key, file=row.metadata) from error
 
 
 def _snapshot_size(metadata: dict[str, Any]) -> dict[str, Any]:

@@ -292,8 +292,13 @@ VECTORS: dict[str, tuple[Break, str, str]] = {
     "the manifest names another file": (file(DELETES, 0, referenced_data_file=None), "disagrees", PUFFIN),
     "the file is cut": (lambda side, _: corruption.cut(side.path(PUFFIN)), "unreadable", PUFFIN),
     **{
-        f"a vector's {part} is another": (flipped(PUFFIN, position), "unreadable", PUFFIN)
-        for part, position in {"length": 7, "magic": 8, "byte": 12, "checksum": 23}.items()
+        f"a vector's {part} is another": (flipped(PUFFIN, position), kind, PUFFIN)
+        for part, position, kind in [
+            ("length", 7, "unreadable"),
+            ("magic", 8, "unreadable"),
+            ("byte", 12, "checksum"),
+            ("checksum", 23, "checksum"),
+        ]
     },
 }
 
@@ -305,7 +310,7 @@ def test_structure_names_what_is_broken_in_deletion_vectors(world: World, name: 
 
 
 CONTRADICTIONS = [(name, 2) for name, case in STRUCTURE.items() if case[1] == "disagrees"] + [
-    (name, 3) for name, case in VECTORS.items() if case[1] == "disagrees"
+    (name, 3) for name, case in VECTORS.items() if case[1] in ("disagrees", "checksum")
 ]
 
 
@@ -322,6 +327,16 @@ def test_what_main_contradicts_in_the_same_words_is_its_writers_mistake(
     report = verify(world.context(), depth)
     assert (report.findings, report.faults) == ((), 0)
     assert {item.file for item in report.on_main} == {sides(world, "a")[1].uri(where)}
+
+
+def test_a_vector_that_changed_later_is_not_its_writers_mistake(world: World):
+    publish(world, "a", version=3)
+    for side in sides(world, "a"):
+        flipped(PUFFIN, 23)(side, "")
+    assert verify(world.context(), Depth()).findings == ()
+    flipped(PUFFIN, 12)(sides(world, "a")[1], "")
+    (finding,) = verify(world.context(), Depth()).findings
+    assert (finding.kind, finding.file) == ("checksum", sides(world, "a")[1].uri(PUFFIN))
 
 
 @pytest.mark.parametrize("kept", [1, 2])

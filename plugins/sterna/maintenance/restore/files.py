@@ -27,6 +27,7 @@ from sterna.replication.replica.held import Held
 from sterna.replication.replica.point_in_time import Ancestry, PastMain, lost_before
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.findings import (
+    CHECKSUM,
     FOREIGN,
     MISSING,
     SIZE,
@@ -44,7 +45,7 @@ from sterna.replication.verify.table import TableReach, check_source, check_stru
 UNSEEN = (StoreUnreachable, StoreDenied, CredentialError)
 """Errors that say nothing of a file: its store can't be used."""
 _URI = re.compile(r"\S+://\S+")
-_FILE_FAULTS = frozenset({MISSING, SIZE, UNREADABLE})
+_FILE_FAULTS = frozenset({MISSING, SIZE, UNREADABLE, CHECKSUM})
 # What a table's writer got wrong is on `main`, too: its files are there all the same.
 _REPLICA_FAULTS = _FILE_FAULTS | {FOREIGN, UNPROTECTED, UNSORTED, STRAY}
 

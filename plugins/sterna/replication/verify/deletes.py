@@ -7,9 +7,9 @@ from typing import Any
 
 from sterna.errors import TableError
 from sterna.libraries import pa
-from sterna.replication.verify.findings import DISAGREES, STRAY, UNREADABLE, UNSORTED, Findings
+from sterna.replication.verify.findings import CHECKSUM, DISAGREES, STRAY, UNREADABLE, UNSORTED, Findings
 from sterna.replication.verify.locations import Places
-from sterna.replication.verify.puffin import PUFFIN, REFERENCED, read_puffin, vector_fault
+from sterna.replication.verify.puffin import PUFFIN, REFERENCED, checksum_fault, read_puffin, vector_fault
 from sterna.replication.verify.rows import distinct_paths, is_unsorted, read_rows
 
 Entry = dict[str, Any]
@@ -72,8 +72,11 @@ def _check_vectors(data: bytes, uri: str, entries: list[Entry], places: Places, 
     foreign = {path for path in paths if not places.is_local(path)}
     findings.add_foreign(uri, sorted(foreign), places.region)
     _check_strays(uri, paths - foreign, places, findings)
-    for fault in filter(None, (vector_fault(data, blob) for blob in vectors)):
-        findings.add(UNREADABLE, uri, fault)
+    for blob in vectors:
+        if fault := vector_fault(data, blob):
+            findings.add(UNREADABLE, uri, fault)
+        elif fault := checksum_fault(data, blob):
+            findings.add(CHECKSUM, uri, fault)
     blobs = {(blob["offset"], blob["length"]): blob.get("properties") or {} for blob in vectors}
     for message in (message for entry in entries for message in _vector_errors(entry, blobs)):
         findings.add(DISAGREES, uri, message)

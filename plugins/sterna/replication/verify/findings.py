@@ -11,12 +11,16 @@ SIZE = "size"
 FOREIGN = "foreign"
 UNREADABLE = "unreadable"
 DISAGREES = "disagrees"
+CHECKSUM = "checksum"
 UNPROTECTED = "unprotected"
 UNSORTED = "unsorted"
 STRAY = "stray"
 DIFFERS = "differs"
 NOT_RESIDENT = "not resident"
 OTHER_CATALOG = "another catalog"
+
+CONTRADICTIONS = frozenset({DISAGREES, CHECKSUM})
+"""The kinds by which a table contradicts itself: its writer may have left it so."""
 
 Digest = bytes
 """A digest of a finding, short enough to keep a million of them."""
@@ -31,11 +35,11 @@ class Finding:
 
     Args:
         table: key name.
-        kind: missing, size, foreign, unreadable; disagrees (two places contradict one another), unprotected
-            (maintenance through the replica would reach `main`'s own files), unsorted (rows of position deletes), stray
-            (a delete names a place where this region reads no file), differs (from the source), not resident
-            (a residency rule keeps the file out of this region), another catalog (a view names one that the registry
-            doesn't speak of).
+        kind: missing, size, foreign, unreadable; disagrees (two places contradict one another), checksum
+            (a deletion vector contradicts its own), unprotected (maintenance through the replica would reach `main`'s
+            own files), unsorted (rows of position deletes), stray (a delete names a place where this region reads no
+            file), differs (from the source), not resident (a residency rule keeps the file out of this region), another
+            catalog (a view names one that the registry doesn't speak of).
         file: URI of the file that is wrong, or that names the wrong thing.
         message: what is wrong with it.
     """
@@ -105,7 +109,7 @@ class Findings:
 
     def add(self, kind: str, file: str, message: str) -> None:
         """Take down a fault."""
-        contradiction = kind == DISAGREES
+        contradiction = kind in CONTRADICTIONS
         if contradiction and self.source_digests and self.digest(file, message) in self.source_digests:
             self._add_on_main(Finding(self.table, kind, file, message))
             return
@@ -118,20 +122,22 @@ class Findings:
 
     def contradictions(self) -> set[Digest]:
         """Return the digests of all contradictions."""
-        return {self._digest(finding) for finding in self.kept if finding.kind == DISAGREES} | set(self.dropped_counts)
+        return {self._digest(finding) for finding in self.kept if finding.kind in CONTRADICTIONS} | set(
+            self.dropped_counts
+        )
 
     def move_to_main(self, source_digests: frozenset[Digest]) -> None:
         """Count the contradictions that are the source's own as such, by their digests."""
         kept, self.kept = self.kept, []
         for finding in kept:
-            is_on_main = finding.kind == DISAGREES and self._digest(finding) in source_digests
+            is_on_main = finding.kind in CONTRADICTIONS and self._digest(finding) in source_digests
             (self.on_main if is_on_main else self.kept).append(finding)
         self.on_main_more = sum(count for digest, count in self.dropped_counts.items() if digest in source_digests)
         self.faults -= len(self.on_main) + self.on_main_more
 
     def hides_own_faults(self, source_digests: frozenset[Digest]) -> bool:
         """Return whether contradictions of the replica alone were dropped, since the source's filled the list."""
-        shown = sum(finding.kind == DISAGREES for finding in self.kept)
+        shown = sum(finding.kind in CONTRADICTIONS for finding in self.kept)
         return shown < MAX_KEPT_FINDINGS and not self.dropped_counts.keys() <= source_digests
 
     def _add_on_main(self, finding: Finding) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from sterna.maintenance.restore.model import RestoreRequest
 from sterna.maintenance.restore.run import restore
 from tests.support.small_world import World, make_world, quiet, ruled
 from tests.unit.restore.test_restore import purged, restored
+from tests.unit.verify.tables import Side, publish, sides
 
 
 @pytest.fixture
@@ -77,3 +79,56 @@ def test_wrong_bytes_of_the_right_size_are_caught_where_they_are_read(
             restored(world, "t", as_of=had)
         return
     assert restored(world, "t", as_of=had).tables[0].files_from == "eu"
+
+
+CHECKSUM_BYTE = 23
+VECTORS = "data/deletes.puffin"
+
+
+def flipped(side: Side, position: int) -> None:
+    data = bytearray(side.path(VECTORS).read_bytes())
+    data[position] ^= 1
+    side.path(VECTORS).write_bytes(bytes(data))
+
+
+def with_vectors(world: World, wrong: str) -> str:
+    """A table with deletion vectors that was replicated and dropped; some places have another checksum in one."""
+    publish(world, "t", version=3)
+    had = world.catalog.reference("main").hash
+    for name, side in zip(("home", "eu"), sides(world, "t"), strict=True):
+        if name in wrong:
+            flipped(side, CHECKSUM_BYTE)
+    world.commit(t=None)
+    return had
+
+
+@pytest.mark.parametrize(
+    ("wrong", "source", "place"),
+    [
+        ("home, eu", "", "home"),
+        ("home, eu", "home", "home"),
+        ("home, eu", "eu", "eu"),
+        ("home", "", "eu"),
+        ("home", "home", "home"),
+        ("eu", "", "home"),
+    ],
+)
+def test_a_checksum_that_its_writer_got_wrong_is_no_reason_to_refuse(
+    world: World, wrong: str, source: str, place: str
+) -> None:
+    had = with_vectors(world, wrong)
+    assert restored(world, "t", as_of=had, source=source).tables[0].files_from == place
+
+
+def test_copies_with_another_checksum_are_a_source_once_home_is_gone(world: World) -> None:
+    had = with_vectors(world, "home, eu")
+    shutil.rmtree(world.folder / "us" / "lake" / "t")
+    assert restored(world, "t", as_of=had).tables[0].files_from == "eu"
+
+
+def test_a_copy_with_another_checksum_than_at_home_is_no_source(world: World) -> None:
+    had = with_vectors(world, "eu")
+    head = world.catalog.reference("main").hash
+    with pytest.raises(FilesGone, match="eu: checksum file://"):
+        restored(world, "t", as_of=had, source="eu")
+    assert world.catalog.reference("main").hash == head

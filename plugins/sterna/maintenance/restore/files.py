@@ -35,7 +35,6 @@ from sterna.replication.verify.findings import (
     UNPROTECTED,
     UNREADABLE,
     UNSORTED,
-    Finding,
     Findings,
 )
 from sterna.replication.verify.locations import Places
@@ -45,9 +44,22 @@ from sterna.replication.verify.table import TableReach, check_source, check_stru
 UNSEEN = (StoreUnreachable, StoreDenied, CredentialError)
 """Errors that say nothing of a file: its store can't be used."""
 _URI = re.compile(r"\S+://\S+")
-_FILE_FAULTS = frozenset({MISSING, SIZE, UNREADABLE, CHECKSUM})
+_FILE_FAULTS = frozenset({MISSING, SIZE, UNREADABLE})
 # What a table's writer got wrong is on `main`, too: its files are there all the same.
 _REPLICA_FAULTS = _FILE_FAULTS | {FOREIGN, UNPROTECTED, UNSORTED, STRAY}
+
+
+@dataclass(frozen=True)
+class PlaceFault:
+    """What is wrong with the files of a version at one place.
+
+    Args:
+        message: the first fault, with its file.
+        is_checksum: nothing but checksums of deletion vectors: its writer may have got them wrong.
+    """
+
+    message: str
+    is_checksum: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,8 +90,8 @@ class ReplicaVersions:
     absent: dict[Key, str] = field(default_factory=dict)
 
 
-def home_fault(context: RegionContext, name: str, content: Content) -> str:
-    """Return which file of a version isn't where `main` named it, or why that can't be looked up; "" for none.
+def home_fault(context: RegionContext, name: str, content: Content) -> PlaceFault | None:
+    """Return which file of a version isn't where `main` named it, or why that can't be looked up; None for none.
 
     Args:
         context: a region.
@@ -95,12 +107,12 @@ def home_fault(context: RegionContext, name: str, content: Content) -> str:
     except UNSEEN:
         raise
     except SternaError as error:
-        return str(error)
+        return PlaceFault(str(error))
     return _first_fault(findings, _FILE_FAULTS)
 
 
-def replica_fault(context: RegionContext, name: str, content: Content) -> str:
-    """Return which file of a version isn't in a region, or why that can't be looked up; "" for none.
+def replica_fault(context: RegionContext, name: str, content: Content) -> PlaceFault | None:
+    """Return which file of a version isn't in a region, or why that can't be looked up; None for none.
 
     Args:
         context: that region.
@@ -113,7 +125,7 @@ def replica_fault(context: RegionContext, name: str, content: Content) -> str:
         reached = check_structure(context, Places(context.mapping), content, None, findings)
         _require_resident(context, reached)
     except SternaError as error:
-        return str(error)
+        return PlaceFault(str(error))
     return _first_fault(findings, _REPLICA_FAULTS)
 
 
@@ -241,9 +253,11 @@ def _is_version_of(context: RegionContext, replica: Content, main: Content) -> b
         return False
 
 
-def _first_fault(findings: Findings, kinds: frozenset[str]) -> str:
-    fault: Finding | None = next((it for it in findings.kept if it.kind in kinds), None)
+def _first_fault(findings: Findings, kinds: frozenset[str]) -> PlaceFault | None:
+    faults = [finding for finding in findings.kept if finding.kind in kinds]
+    checksums = [finding for finding in findings.kept if finding.kind == CHECKSUM]
+    fault = next(iter(faults + checksums), None)
     if fault is None:
-        return ""
+        return None
     message = _URI.sub(lambda match: redact_uri(match[0]), fault.message)
-    return printable(f"{fault.kind} {redact_uri(fault.file)}: {message}")
+    return PlaceFault(printable(f"{fault.kind} {redact_uri(fault.file)}: {message}"), is_checksum=not faults)

@@ -7,7 +7,7 @@ tables (`sterna.replication.failover.tables`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from sterna.catalog.model import Content, Key, key_name
@@ -16,7 +16,7 @@ from sterna.errors import FilesGone, NoSuchMoment, NothingToRestore, UsageError,
 from sterna.maintenance.restore.commit import commit_restored
 from sterna.maintenance.restore.files import (
     UNSEEN,
-    ReplicaVersion,
+    PlaceFault,
     ReplicaVersions,
     find_replica_versions,
     home_fault,
@@ -47,6 +47,42 @@ class _Place:
     source: str
     not_at_home: str = ""
     rewinds: tuple[str, ...] = ()
+
+
+@dataclass
+class _Search:
+    """Where the tables' files are, as far as it was looked.
+
+    Args:
+        progress: receives a message a table.
+        faults: by the key that each table gets, why a place isn't taken.
+        places: where all files are.
+        spare: where nothing but checksums of deletion vectors is wrong.
+    """
+
+    progress: Progress
+    faults: dict[Key, dict[str, str]]
+    places: dict[Key, _Place] = field(default_factory=dict)
+    spare: dict[Key, _Place] = field(default_factory=dict)
+
+    def add(self, target: Key, place: _Place, fault: PlaceFault | None) -> None:
+        """Take down what was seen of a table at a place."""
+        name, at_home = key_name(target), place.source == HOME
+        if fault is None:
+            self.places[target] = place
+            self.progress(f"{name}: all files are {'at home' if at_home else f'in {place.source}'}")
+            return
+        self.faults[target][place.source] = fault.message
+        if at_home:
+            self.progress(f"{name}: not from home: {fault.message}")
+        if fault.is_checksum:
+            self.spare.setdefault(target, place)
+
+    def take_spare(self) -> None:
+        """Take a place with wrong checksums where none has right ones: the table's writer got them wrong."""
+        for target in self.spare.keys() - self.places.keys():
+            self.places[target] = self.spare[target]
+            self.progress(f"{key_name(target)}: from {self.spare[target].source}: no place has right checksums")
 
 
 def restore(
@@ -132,46 +168,53 @@ def _find_files(
         FilesGone: a table's files are nowhere; the message says of each place which one isn't.
         StoreUnreachable, StoreDenied, CredentialError: as `_look_at_home`.
     """
-    faults: dict[Key, dict[str, str]] = {selected.target: {} for selected in tables}
-    if pins is not None and tables and not request.takes_copies:
-        pins.hold_home(context, past.commit.hash)
-    places = {} if request.takes_copies else _find_at_home(context, tables, faults, progress)
+    search = _Search(progress, {selected.target: {} for selected in tables})
+    if not request.takes_copies:
+        if pins is not None and tables:
+            pins.hold_home(context, past.commit.hash)
+        for selected in tables:
+            search.add(selected.target, _Place(selected.content, HOME), _look_at_home(context, selected))
     for region in _regions(context, request.source):
-        missing = [selected for selected in tables if selected.target not in places]
+        missing = [selected for selected in tables if selected.target not in search.places]
         if not missing:
             break
         versions = find_replica_versions(context, region, past, missing)
         if pins is not None:
             pins.hold(versions.context, {version.commit for version in versions.versions.values()})
         for selected in missing:
-            version, reasons = versions.versions.get(selected.source), faults[selected.target]
-            if fault := _fault_in_replica(versions, selected, version):
-                reasons[region.name] = fault
-            elif version is not None:
-                places[selected.target] = _Place(version.content, region.name, reasons.get(HOME, ""))
-                progress(f"{key_name(selected.target)}: all files are in {region.name}")
-    if gone := [selected for selected in tables if selected.target not in places]:
-        raise _files_gone(gone, faults)
-    return places
+            _look_in_region(search, versions, selected, at_home=request.takes_copies)
+    search.take_spare()
+    if gone := [selected for selected in tables if selected.target not in search.places]:
+        raise _files_gone(gone, search.faults)
+    return search.places
 
 
-def _find_at_home(
-    context: RegionContext, tables: Sequence[Selected], faults: dict[Key, dict[str, str]], progress: Progress
-) -> dict[Key, _Place]:
-    """Return the places of the tables whose files are all at home; put into `faults` why others' aren't."""
-    places: dict[Key, _Place] = {}
-    for selected in tables:
-        if fault := _look_at_home(context, selected):
-            faults[selected.target][HOME] = fault
-            progress(f"{key_name(selected.target)}: not from home: {fault}")
-        else:
-            places[selected.target] = _Place(selected.content, HOME)
-            progress(f"{key_name(selected.target)}: all files are at home")
-    return places
+def _look_in_region(search: _Search, versions: ReplicaVersions, selected: Selected, *, at_home: bool) -> None:
+    """Look for a table's files among a region's copies.
+
+    Args:
+        at_home: where checksums are wrong, look whether they are right at home, which wasn't looked at.
+    """
+    context, faults, version = versions.context, search.faults[selected.target], versions.versions.get(selected.source)
+    if version is None:
+        faults[context.region.name] = versions.absent[selected.source]
+        return
+    fault = replica_fault(context, key_name(selected.source), version.content)
+    if at_home and fault is not None and fault.is_checksum and _is_whole_at_home(context, selected):
+        fault = replace(fault, is_checksum=False)
+    search.add(selected.target, _Place(version.content, context.region.name, faults.get(HOME, "")), fault)
 
 
-def _look_at_home(context: RegionContext, selected: Selected) -> str:
-    """Return why a table's files aren't all at home; "" where they are.
+def _is_whole_at_home(context: RegionContext, selected: Selected) -> bool:
+    """Return whether a table's files are seen to be at home, with right checksums."""
+    try:
+        return home_fault(context, key_name(selected.source), selected.content) is None
+    except UNSEEN:
+        return False
+
+
+def _look_at_home(context: RegionContext, selected: Selected) -> PlaceFault | None:
+    """Return why a table's files aren't all at home; None where they are.
 
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: that can't be seen: `main` isn't put onto copies for that alone.
@@ -186,13 +229,6 @@ def _look_at_home(context: RegionContext, selected: Selected) -> str:
             file=error.file,
             hint=f"{error.hint}; or {way}" if error.hint else way,
         ) from error
-
-
-def _fault_in_replica(versions: ReplicaVersions, selected: Selected, version: ReplicaVersion | None) -> str:
-    """Return why a region hasn't all files of a table; "" where it has."""
-    if version is None:
-        return versions.absent[selected.source]
-    return replica_fault(versions.context, key_name(selected.source), version.content)
 
 
 def _with_rewinds(
@@ -263,21 +299,22 @@ def _require_files(context: RegionContext, tables: Sequence[Selected], places: d
         FilesGone: one isn't, or that can't be seen.
     """
     for selected in tables:
-        if fault := _present_fault(context, key_name(selected.source), places[selected.target]):
+        fault = _present_fault(context, key_name(selected.source), places[selected.target])
+        if fault is not None and not fault.is_checksum:
             raise FilesGone(
-                f"it was restored, and not all of its files are seen to be there any more: {fault}",
+                f"it was restored, and not all of its files are seen to be there any more: {fault.message}",
                 table=key_name(selected.target),
                 hint="a clean-up may have deleted them meanwhile: --over --from REGION takes that region's copies",
             )
 
 
-def _present_fault(context: RegionContext, name: str, place: _Place) -> str:
+def _present_fault(context: RegionContext, name: str, place: _Place) -> PlaceFault | None:
     if place.source != HOME:
         return replica_fault(context.of_region(context.registry.region(place.source)), name, place.content)
     try:
         return home_fault(context, name, place.content)
     except UNSEEN as error:
-        return str(error)
+        return PlaceFault(str(error))
 
 
 def _require_residency(context: RegionContext, selection: Selection) -> None:

@@ -11,12 +11,12 @@ from uuid import uuid4
 from sterna.catalog.main_branch import commit_to_main
 from sterna.catalog.model import NAMESPACE, Content, Key
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import CatalogConflict, CatalogError, SternaError
+from sterna.errors import CatalogConflict, CatalogError
 from sterna.maintenance.restore.model import RestoreReport, RestoreRequest, Selection
 from sterna.maintenance.restore.select import restore_operations, select
 from sterna.replication.replica.commit_access import writer
 from sterna.replication.replica.head import MOVED_TABLES, REGION, RESTORE_ID, RESTORED_FROM
-from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.replica.tags import branch_before_restore
 from sterna.runtime.retry_delay import RetryDelay
 
@@ -32,6 +32,7 @@ def commit_restored(
     contents: Mapping[Key, Content],
     report: RestoreReport,
     copies: int,
+    progress: Progress,
 ) -> RestoreReport:
     """Commit what was selected; return the report with the commit.
 
@@ -44,21 +45,23 @@ def commit_restored(
         contents: by the key that each table or view gets, what `main` is to hold.
         report: of the restore.
         copies: how many of them are copies.
+        progress: receives the name of the branch that keeps the state before.
 
     Raises:
         CatalogConflict: `main` has something else under one of the keys by now, or changes faster than this commits.
         NothingToRestore, TableLives: as `select`, by what `main` has by now.
-        CatalogError: the catalog doesn't answer; after the commit the message says so.
+        CatalogError: the catalog doesn't answer, or refuses the commit or that branch.
     """
     operations = restore_operations(selection, contents)
     properties = {REGION: context.region.name, RESTORED_FROM: report.as_of, RESTORE_ID: uuid4().hex}
     properties |= {MOVED_TABLES: str(copies)} if copies else {}
     message = f"{len(report.tables)} tables and views restored as of {report.as_of[:12]}"
-    deadline, failures = time.monotonic() + _COMMIT_SECONDS, 0
+    deadline, failures, kept_on = time.monotonic() + _COMMIT_SECONDS, 0, ""
     while True:
         head, present = context.primary.read_current(SOURCE_BRANCH, sorted(_needed_keys(selection)))
         if not _is_as_selected(selection, present):
             _raise_changed(context, request, old_contents, head)
+        kept_on = kept_on or _keep_present(context, selection, head, progress)
         existing = {operation.key: present.get(operation.key) for operation in operations}
         try:
             commit = commit_to_main(
@@ -70,7 +73,7 @@ def commit_restored(
             failures += 1
             time.sleep(_PAUSE.draw(failures))
             continue
-        return replace(report, commit=commit, kept_on=_keep_present(context, selection, head, commit))
+        return replace(report, commit=commit, kept_on=kept_on)
 
 
 def _needed_keys(selection: Selection) -> Iterator[Key]:
@@ -117,26 +120,24 @@ def _starved(error: CatalogConflict) -> CatalogConflict:
     )
 
 
-def _keep_present(context: RegionContext, selection: Selection, head: str, commit: str) -> str:
-    """Keep the state before on a branch where something that lives was replaced; return its name, else "".
+def _keep_present(context: RegionContext, selection: Selection, head: str, progress: Progress) -> str:
+    """Keep the state before on a branch where something that lives is replaced; return its name, else "".
 
-    That is done after the commit, so that a commit that fails, or is sent again, leaves no branch behind.
+    That is done before the first attempt: who may not make branches replaces nothing. Where `main` moves, later
+    attempts require what the branch has under the keys that are replaced.
 
     Args:
-        head: hash of the head of `main` before the commit.
-        commit: hash of the commit.
+        head: hash of the head of `main`, which has what is replaced.
 
     Raises:
-        CatalogError: the branch can't be made; the message says how to make it.
+        CatalogError: the branch can't be made.
     """
     if all(selected.present is None for selected in selection.tables):
         return ""
-    name = branch_before_restore(datetime.now(UTC), head)
     try:
-        return writer(context).create_branch(name, head).name
-    except SternaError as error:
-        raise CatalogError(
-            f"it was restored by commit {commit}, and the branch that keeps the state before can't be made: "
-            f"{error.message}",
-            hint=f"make the branch {name} at commit {head} of {SOURCE_BRANCH} soon: clean-ups keep what a branch shows",
-        ) from error
+        name = writer(context).create_branch(branch_before_restore(datetime.now(UTC), head), head).name
+    except CatalogError as error:
+        message = f"the branch that keeps the state before can't be made, and nothing was committed: {error.message}"
+        raise type(error)(message, hint=error.hint) from error
+    progress(f"the state before is kept on the branch {name}: delete it where nothing is committed")
+    return name

@@ -123,7 +123,7 @@ def restore(
             return report
         contents = {target: place.content for target, place in places.items()}
         copies = sum(place.source != HOME for place in places.values())
-        report = commit_restored(context, request, old_contents, selection, contents, report, copies)
+        report = commit_restored(context, request, old_contents, selection, contents, report, copies, progress)
         progress(f"{len(report.tables)} tables and views are back: commit {report.commit[:12]} on {SOURCE_BRANCH}")
         _require_files(context, selection.tables, places)
     return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,8 @@ from sterna.replication.replica.catalog_copy import PrimaryOutage
 from sterna.replication.replica.held import Held
 from sterna.replication.sync.run import sync
 from sterna.text.table_status import table_status_text
-from tests.support.small_world import World, gone, here, quiet, ruled, run, with_registry
+from tests.support.regions import injected
+from tests.support.small_world import World, gone, here, no_secrets, quiet, ruled, run, with_registry
 
 
 def why(world: World, name: str) -> TableStatus:
@@ -85,6 +87,47 @@ def test_an_excluded_table_names_its_rule(world: World) -> None:
     assert why(excluding, "quiet").reason == "policy '*.quiet': replicate is false"
 
 
+def test_an_excluded_table_that_the_region_still_shows_says_so_until_the_next_sync(world: World) -> None:
+    world.commit(secret=world.write("secret"))
+    run(world)
+    excluding = ruled(world, residency=[{"tables": ["ns.secret"], "only": ["us"]}])
+    table = why(excluding, "secret")
+    assert (table.state, table.next_try) == (TableState.EXCLUDED, "the next sync removes it here")
+    assert table.reason == "residency 'ns.secret': only in us; the region still shows it"
+    run(excluding)
+    assert (why(excluding, "secret").next_try, "shows" in why(excluding, "secret").reason) == ("", False)
+
+
+def test_a_table_that_a_sync_of_chosen_tables_published_is_fresh_until_main_changes_it(world: World) -> None:
+    """The watermark stays where it was: `main` may even be back at its version."""
+    first = world.write("a")
+    world.commit(a=first)
+    run(world)
+    world.commit(a=world.write("a"))
+    world.commit(b=world.write("b"))
+    run(world, tables=("ns.a",))
+    assert (why(world, "a").state, why(world, "b").state) == (TableState.FRESH, TableState.BEHIND)
+    world.commit(a=first)
+    assert why(world, "a").state is TableState.BEHIND
+    run(world)
+    assert why(world, "a").state is TableState.FRESH
+
+
+def test_a_version_that_the_regions_own_catalog_does_not_serve_yet_is_looked_for_at_the_primary(world: World) -> None:
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    world.commit(a=world.write("a"))
+    stuck = copy(world.catalog)
+    stuck._references, stuck._commits = dict(stuck._references), dict(stuck._commits)
+    run(world)
+    context = injected(world.registry, "eu", no_secrets, catalog=stuck, primary=world.catalog)
+    table, other = explain_table(context, "ns.a"), explain_table(context, "ns.b")
+    assert (table.state, table.next_try) == (TableState.BEHIND, "")
+    assert "published at the primary" in table.reason and "sterna catalog status" in table.remedy
+    assert "not served here yet" in table.note and other.note == table.note
+    assert other.state is TableState.FRESH
+
+
 def test_a_table_that_an_earlier_registry_kept_off_is_not_fresh_before_the_next_sync(world: World) -> None:
     world.commit(a=world.write("a"), late=world.write("late"))
     run(ruled(world, policies=[{"tables": ["*.late"], "replicate": False}]))
@@ -132,6 +175,7 @@ def test_a_branch_that_another_writer_changed_stops_all(world: World) -> None:
     table = why(world, "a")
     assert (table.state, table.kind) == (TableState.STOPPED, "BranchChanged")
     assert table.card == "docs/operations.md#branchchanged"
+    assert why(ruled(world, policies=[{"tables": ["ns.a"], "replicate": False}]), "a").state is TableState.STOPPED
 
 
 def test_keys_that_wait_in_a_circle_have_an_end() -> None:

@@ -19,12 +19,15 @@ from sterna.replication.replica.catalog_copy import probe_catalog
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.retry import INITIAL_DELAY_SECONDS, MAX_DELAY_SECONDS
+from sterna.replication.verify.locations import Places
+from sterna.replication.verify.source_versions import is_derived_from
 
 MAX_WALKED_COMMITS = 20_000
 _STATES_OF_THE_NEWEST_COMMIT = frozenset(
     {TableState.FRESH, TableState.DROPPED, TableState.NEVER_ON_MAIN, TableState.NOT_ON_MAIN}
 )
 _NEXT_SYNC = "the next sync"
+_CATALOG_STATUS = "sterna catalog status shows what the region's copy of the catalog waits for"
 _UNLESS_NONE_RUNS = "nothing, unless no sync runs: see the region's DAG, or sterna sync"
 _EVERY_SYNC = "each sync: with the next commit on main, or by the schedule"
 _EVERY_SYNC_AND_PAUSES = (
@@ -67,14 +70,12 @@ def explain_table(context: RegionContext, name: str) -> TableStatus:
     if status.cut_off:
         context = context.without_primary()
     context = with_probe_store(context)
-    note = status.cut_off.line if status.cut_off else ""
-    table = TableStatus(context.region.name, key_name(key), TableState.UNKNOWN, note=note)
-    content = _main_content(context, status.source_hash, key)
-    if content and (rule := _exclusion_rule(context, table, content)):
-        remedy = "to have it here, change that rule in the registry: the next sync takes it up"
-        return replace(table, state=TableState.EXCLUDED, reason=rule, remedy=remedy)
+    table = TableStatus(context.region.name, key_name(key), TableState.UNKNOWN, note=_note(status))
     if status.problem:
         return _stopped(table, status)
+    content = _main_content(context, status.source_hash, key)
+    if content and (rule := _exclusion_rule(context, table, content)):
+        return _excluded(table, rule, is_shown=_shown_content(context, key, status) is not None)
     if key_status := _staying_behind(context, table, status):
         return key_status
     if status.unread_held:
@@ -86,6 +87,25 @@ def explain_table(context: RegionContext, name: str) -> TableStatus:
 
 def _exclusion_rule(context: RegionContext, table: TableStatus, content: Content) -> str:
     return context.registry.exclusion_reason(table.key, table.region, namespace=content.kind == NAMESPACE)
+
+
+def _note(status: RegionStatus) -> str:
+    """Return as of when all of a state is, where the region's own copy of the catalog is not the newest."""
+    if status.cut_off:
+        return status.cut_off.line
+    if status.unserved:
+        return f"the primary's catalog has a newer head of the replica, {status.unserved[:12]}, not served here yet"
+    return ""
+
+
+def _excluded(table: TableStatus, rule: str, *, is_shown: bool) -> TableStatus:
+    return replace(
+        table,
+        state=TableState.EXCLUDED,
+        reason=rule + ("; the region still shows it" if is_shown else ""),
+        remedy="to have it here, change that rule in the registry: the next sync takes it up",
+        next_try=f"{_NEXT_SYNC} removes it here" if is_shown else "",
+    )
 
 
 def _stopped(table: TableStatus, status: RegionStatus) -> TableStatus:
@@ -200,13 +220,33 @@ def _moving(
     if not status.watermark:
         reason = "the region is being seeded: tables appear in groups"
         return replace(table, state=TableState.BEHIND, reason=reason, next_try=_NEXT_SYNC)
-    if status.watermark == status.source_hash or _main_content(context, status.watermark, key) == content:
-        if _is_shown(context, key, status):
-            return replace(table, state=TableState.FRESH, lag_seconds=0.0)
+    shown = _shown_content(context, key, status)
+    at_watermark = status.watermark == status.source_hash or _main_content(context, status.watermark, key) == content
+    if shown is None and at_watermark:
         reason = "the last sync left it out, by what the registry said then"
         return replace(table, state=TableState.BEHIND, reason=reason, remedy=_UNLESS_NONE_RUNS, next_try=_NEXT_SYNC)
+    if shown and _is_version(context, shown, content, at_watermark=at_watermark):
+        return replace(table, state=TableState.FRESH, lag_seconds=0.0)
+    return _behind(context, table, key, content, status)
+
+
+def _is_version(context: RegionContext, shown: Content, content: Content, *, at_watermark: bool) -> bool:
+    """Return whether the replica's entry is that of an entry of `main`.
+
+    The watermark decides for a namespace alone: a sync of chosen tables publishes newer versions and leaves it where it
+    is, and `main` may have gone back since.
+    """
+    if content.kind == NAMESPACE:
+        return at_watermark
+    return is_derived_from(shown, content, Places(context.mapping))
+
+
+def _behind(
+    context: RegionContext, table: TableStatus, key: Key, content: Content, status: RegionStatus
+) -> TableStatus:
+    """Return the state of a key of which `main` has another version than the region."""
     since = _first_change_after(context, key, status)
-    return replace(
+    described = replace(
         table,
         state=TableState.BEHIND,
         reason=f"main has a newer version than the region, which is at main@{status.watermark[:12]}",
@@ -215,6 +255,13 @@ def _moving(
         remedy=_UNLESS_NONE_RUNS,
         next_try=_NEXT_SYNC,
     )
+    if not status.unserved:
+        return described
+    published = context.primary.contents(context.region.replica_branch, status.unserved, [key]).get(key)
+    if published is None or not _is_version(context, published, content, at_watermark=False):
+        return described
+    reason = "it is published at the primary, and the region's own copy of the catalog does not serve it yet"
+    return replace(described, reason=reason, remedy=_CATALOG_STATUS, next_try="")
 
 
 def _first_change_after(context: RegionContext, key: Key, status: RegionStatus) -> str:
@@ -238,7 +285,7 @@ def _not_on_main(context: RegionContext, table: TableStatus, key: Key, status: R
         back_to = change.oldest.commit_time.isoformat() if change.oldest else ""
         reason = f"main doesn't have it, nor did the newest {change.walked} commits, back to {back_to}"
         return replace(table, state=TableState.NOT_ON_MAIN, reason=reason, remedy=hint)
-    is_shown = _is_shown(context, key, status)
+    is_shown = _shown_content(context, key, status) is not None
     parent = change.commit.parent
     return replace(
         table,
@@ -251,10 +298,11 @@ def _not_on_main(context: RegionContext, table: TableStatus, key: Key, status: R
     )
 
 
-def _is_shown(context: RegionContext, key: Key, status: RegionStatus) -> bool:
-    """Return whether the replica branch has a key."""
-    branch = context.region.replica_branch
-    return bool(status.replica_hash and context.catalog.contents(branch, status.replica_hash, [key]))
+def _shown_content(context: RegionContext, key: Key, status: RegionStatus) -> Content | None:
+    """Return what the replica branch has under a key, None where it has nothing."""
+    if not status.replica_hash:
+        return None
+    return context.catalog.contents(context.region.replica_branch, status.replica_hash, [key]).get(key)
 
 
 def _last_change(context: RegionContext, key: Key, hash: str) -> _LastChange:

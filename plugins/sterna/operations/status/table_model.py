@@ -41,7 +41,8 @@ class TableStatus:
         remedy: what an operator does, or that nothing has to be done.
         next_try: when a sync takes it up, for people; "" where none will.
         card: link to the run book's card of the error, its own or the blocker's, or "".
-        note: where the primary's catalog does not answer: as of when all of this is; else "".
+        note: where the primary's catalog does not answer, or has a head that isn't served here yet: as of when all of
+            this is; else "".
     """
 
     region: str

@@ -38,8 +38,10 @@ def require_new_file(path: Path) -> None:
     """Refuse a report's path before the trials, which take their time.
 
     Raises:
-        UsageError: a file is there already.
+        UsageError: a file is there already, or its folder isn't.
     """
+    if not path.parent.is_dir():
+        raise UsageError(f"can't write the report {path}: there is no folder {path.parent}", hint="create it first")
     if os.path.lexists(path):
         raise UsageError(f"can't write the report {path}: it is there already", hint=_NEW_FILE_HINT)
 

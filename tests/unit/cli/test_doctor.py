@@ -178,6 +178,32 @@ def test_a_report_that_is_there_is_refused_before_anything_is_tried(tmp_path: Pa
     assert "it is there already" in answer.err and path.stat().st_size == 0
 
 
+def test_a_report_in_no_folder_is_refused_before_anything_is_tried(tmp_path: Path, sterna: Sterna) -> None:
+    path = tmp_path / "absent" / "report.tar.gz"
+    answer = sterna("doctor", "--region", "eu", "--registry", str(tmp_path / "none.yaml"), "--bundle", str(path))
+    assert (answer.code, answer.out) == (2, "")
+    assert "there is no folder" in answer.err
+
+
+def test_what_was_tried_is_shown_though_its_report_cannot_be_written(
+    tmp_path: Path, sterna: Sterna, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "report.tar.gz"
+
+    def examine(*_: object) -> Examination:
+        path.touch()
+        return EXAMINATION
+
+    monkeypatch.setattr("sterna.operations.doctor.examine", examine)
+    arguments = ("doctor", "--region", "eu", "--registry", str(tmp_path / "none.yaml"), "--bundle", str(path))
+    answer = sterna(*arguments)
+    assert answer.code == 2 and "can't write the report" in answer.err
+    assert answer.out.endswith("1 of 2 checks failed\n")
+    path.unlink()
+    monkeypatch.setattr("sterna.operations.doctor.examine", lambda *_: EXAMINATION)
+    assert (sterna(*arguments).code, path.exists()) == (3, True)
+
+
 def test_of_the_environment_a_report_has_names_alone() -> None:
     environment = {"AIRFLOW_CONN_LAKE": "secret", "HTTPS_PROXY": "http://user:secret@proxy", "PATH": "/bin"}
     assert variable_names(environment) == "AIRFLOW_CONN_LAKE\nHTTPS_PROXY\n"

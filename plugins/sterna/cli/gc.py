@@ -11,6 +11,7 @@ from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, YesToDeletion
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
+from sterna.cli.signals import interrupt_on_sigterm
 from sterna.errors import ExitCode
 
 gc_app = typer.Typer()
@@ -64,7 +65,7 @@ def gc(
         keep_heads=services_config.keep_heads,
     )
     output = Output(as_json)
-    with open_context(registry, region) as context, output.progress("gc") as progress:
+    with open_context(registry, region) as context, output.progress("gc") as progress, interrupt_on_sigterm():
         collected = run_gc(context, options, progress)
     exit_code = ExitCode.RETRY_LATER if collected.failed else 0
     output.result(collected, collected_text(collected, evict=evict), exit_code)

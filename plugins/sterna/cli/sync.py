@@ -94,7 +94,8 @@ def sync(
         if dry_run:
             show_plan(output, context, options, progress)
             return
-        report = run_sync(context, options, progress, until_done=not once)
+        with interrupt_on_sigterm():
+            report = run_sync(context, options, progress, until_done=not once)
     show_report(output, report, context.region.replica_branch)
 
 

@@ -1,0 +1,34 @@
+"""SIGTERM ends `sync` and `gc` as Ctrl-C does: the first process of a container ignores it where nothing handles it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.cli.conftest import Sterna
+
+
+@pytest.fixture
+def unhandled() -> Iterator[list[int]]:
+    """The signals that came through to this process."""
+    numbers: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: numbers.append(number))
+    yield numbers
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [("sterna.replication.sync.run.sync", ["sync"]), ("sterna.maintenance.gc.run.run_gc", ["gc", "--yes"])],
+    ids=["sync", "gc"],
+)
+def test_a_termination_interrupts_it(
+    sterna: Sterna, monkeypatch: pytest.MonkeyPatch, unhandled: list[int], function: str, arguments: list[str]
+) -> None:
+    monkeypatch.setattr(function, lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    answer = sterna(*arguments)
+    assert (answer.code, answer.out, unhandled) == (130, "", [])
+    assert "interrupted; a later run resumes" in answer.err

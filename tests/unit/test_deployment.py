@@ -78,7 +78,14 @@ def test_the_service_and_the_budget_are_for_the_pods_of_the_gateway() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     ports = {port["name"] for port in container["ports"]}
     assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
-    assert {container[f"{probe}Probe"]["httpGet"]["path"] for probe in ("startup", "readiness")} == {"/health"}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/health"
+    assert service["spec"]["sessionAffinity"] == "ClientIP", "a ticket is good at one gateway alone"
+
+
+def test_no_pod_is_started_again_because_a_server_that_it_needs_does_not_answer() -> None:
+    deployment, *_ = yaml.safe_load_all((KUBERNETES / "gateway.yaml").read_text())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"httpGet", "exec"}.isdisjoint(container["startupProbe"] | container["livenessProbe"])
 
 
 def test_airflows_values_have_settings_of_sterna_and_each_credential_of_the_registry() -> None:

@@ -18,6 +18,7 @@ from sterna.airflow.settings import OPTIONS
 from sterna.cli.main import app
 from sterna.config.secrets import variable_name
 from sterna.config.yaml import credential_fields
+from sterna.errors import ExitCode
 from sterna.replication.replica.region import read_registry
 
 ROOT = Path(__file__).parents[2]
@@ -97,12 +98,27 @@ def test_airflows_values_have_settings_of_sterna_and_each_credential_of_the_regi
     assert [volume["name"] for volume in VALUES["volumes"]] == [mount["name"]]
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
-def test_a_unit_runs_a_command_of_sterna_and_is_started(unit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STERNA_REGION", "eu")
+def read_unit(unit: Path) -> configparser.ConfigParser:
     sections = configparser.ConfigParser(interpolation=None, strict=True)
     sections.optionxform = str  # type: ignore[assignment, method-assign]
     sections.read(unit)
+    return sections
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_a_unit_whose_exit_code_needs_a_person_stays_failed(unit: Path) -> None:
+    service = read_unit(unit)["Service"]
+    if "Restart" in service:
+        needs_person = (ExitCode.INPUT, ExitCode.CREDENTIAL, ExitCode.CHANGED)
+        assert service["RestartPreventExitStatus"].split() == [str(code.value) for code in needs_person]
+    else:
+        assert service["SuccessExitStatus"] == str(ExitCode.INTERRUPTED.value), "held tables are an alarm"
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_a_unit_runs_a_command_of_sterna_and_is_started(unit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STERNA_REGION", "eu")
+    sections = read_unit(unit)
     parse(sections["Service"]["ExecStart"].split())
     timer = unit.with_suffix(".timer")
     assert ("Install" in sections) != timer.exists()

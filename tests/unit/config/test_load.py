@@ -205,6 +205,29 @@ def test_contradictions(locations: list, regions: list | None, said: str) -> Non
     assert said in refused(json.dumps(samples.content(locations, regions)))
 
 
+@pytest.mark.parametrize("name", ["a b", "a..b", "a/", "a.", "1a", "-", "a~b", "ä"])
+def test_a_branch_that_nessie_would_refuse_is_refused(name: str) -> None:
+    eu = samples.region("eu", "s3://eu-bucket/r", replica_branch=name)
+    assert "replica_branch" in refused(json.dumps(samples.content([], [eu, samples.region("us", "s3://us-bucket/r")])))
+
+
+@pytest.mark.parametrize("name", ["a", "eu/main.replica-1_", "a/.b", "a//b", ""])
+def test_a_branch_that_nessie_takes_is_taken(name: str) -> None:
+    eu = samples.region("eu", "s3://eu-bucket/r", replica_branch=name)
+    content = samples.content([], [eu, samples.region("us", "s3://us-bucket/r")])
+    branch = parse_registry(json.dumps(content), "reg.json").region("eu").replica_branch
+    assert branch == (name or "main_replica_eu")
+
+
+@pytest.mark.parametrize(("id", "taken"), [("lake/eu:1", True), ("", False), ("a b", False), ("a" * 251, False)])
+def test_a_credential_has_a_name_that_airflow_takes(id: str, taken: bool) -> None:
+    content = json.dumps(samples.content([samples.location("x", "s3://x", "eu", credential_id=id)]))
+    if taken:
+        assert parse_registry(content, "reg.json").locations[-1].credential_id == id
+    else:
+        assert "credential_id" in refused(content)
+
+
 def test_a_bucket_for_replicas_alone_is_fine() -> None:
     content = samples.content(
         [samples.location("eu-replica", "s3://eu-replica", "eu")],

@@ -31,7 +31,7 @@ from sterna.config.registry.remote_types import (
     unknown_options,
 )
 from sterna.config.registry.store_type import StoreType
-from sterna.config.registry.types import Host, HttpUri, Identifier, Name, SparkMaster, Uri
+from sterna.config.registry.types import BranchName, CredentialId, Host, HttpUri, Identifier, Name, SparkMaster, Uri
 from sterna.config.yaml import Fault, Faults, FieldPath, StrictModel, case_colliding_credentials
 
 SOURCE_BRANCH = "main"
@@ -55,9 +55,9 @@ class CatalogDatabase(StrictModel):
     hosts: list[Host] = Field(min_length=1)
     name: Identifier = "nessie"
     role: Identifier = "nessie"
-    credential_id: str
+    credential_id: CredentialId
     replication_hosts: list[Host] = Field(default_factory=list)
-    replication_credential_id: str | None = None
+    replication_credential_id: CredentialId | None = None
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
     look_timeout: float = Field(default=10.0, gt=0)
     work_timeout: float = Field(default=300.0, gt=0)
@@ -77,7 +77,7 @@ class CatalogAddress(StrictModel):
 
     read: HttpUri
     write: HttpUri = ""
-    credential_id: str | None = None
+    credential_id: CredentialId | None = None
     database: CatalogDatabase | None = None
 
     @model_validator(mode="after")
@@ -107,7 +107,7 @@ class Region(StrictModel):
     """
 
     name: Name
-    replica_branch: str = ""
+    replica_branch: BranchName = ""
     replica_root: Uri
     catalog: CatalogAddress
     spark: SparkMaster = "local[*]"
@@ -174,13 +174,13 @@ class Location(StrictModel):
     prefix: Uri
     region: str
     remote: Remote
-    credential_id: str | None = None
+    credential_id: CredentialId | None = None
     egress_per_gb: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     bandwidth: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:,. /_+-]+$")] | None = None
     transfers: Annotated[int, Field(ge=1, le=1024)] = 32
     checkers: Annotated[int, Field(ge=1, le=1024)] = 64
     sweep: bool = False
-    sweep_credential_id: str | None = None
+    sweep_credential_id: CredentialId | None = None
 
     @model_validator(mode="after")
     def _validate_backend(self) -> Location:

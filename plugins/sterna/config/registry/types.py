@@ -75,3 +75,7 @@ SparkMaster = Annotated[str, AfterValidator(_validate_spark)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]{0,62}$")]
 Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+:[0-9]{1,5}$")]
+# Source: Airflow, `RE_SANITIZE_CONN_ID`, in ASCII: it has no connection of another name.
+CredentialId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_#!().:/\\-]{1,250}$")]
+# "" stands for the default. Source: Nessie, `Validation.REF_NAME_RAW_REGEX`: no "..", and no "." or "/" at the end.
+BranchName = Annotated[str, StringConstraints(pattern=r"^([A-Za-z]((\.?/)*\.?[A-Za-z0-9_-])*)?$")]

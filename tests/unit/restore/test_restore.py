@@ -27,6 +27,7 @@ from sterna.errors import (
 )
 from sterna.maintenance.restore import commit as restore_commit
 from sterna.maintenance.restore import files as restore_files
+from sterna.maintenance.restore import pins as restore_pins
 from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
 from sterna.maintenance.restore.pins import Pins
 from sterna.maintenance.restore.run import restore
@@ -136,7 +137,7 @@ def test_two_restores_of_one_time_have_a_pin_each(world: World, monkeypatch: pyt
     purged(world)
     context, moment, delays = world.context("eu"), after(), [7, 8]
     commit = world.catalog.reference("main_replica_eu").hash
-    monkeypatch.setattr(random, "randrange", lambda seconds: delays.pop())
+    replace_functions(monkeypatch, restore_pins, random, randrange=lambda seconds: delays.pop())
     with Pins(moment, quiet) as last:
         last.hold(context, [commit])
         with Pins(moment, quiet) as first:

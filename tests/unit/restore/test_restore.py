@@ -28,6 +28,7 @@ from sterna.errors import (
 from sterna.maintenance.restore import commit as restore_commit
 from sterna.maintenance.restore import files as restore_files
 from sterna.maintenance.restore import pins as restore_pins
+from sterna.maintenance.restore import run as restore_run
 from sterna.maintenance.restore.model import RestoreReport, RestoreRequest
 from sterna.maintenance.restore.pins import Pins
 from sterna.maintenance.restore.run import restore
@@ -131,6 +132,28 @@ def test_a_pin_that_stays_behind_is_no_failure(world: World, monkeypatch: pytest
     monkeypatch.undo()
     clean(world, after(days=2))
     assert pin.startswith("sterna-hold-eu-") and branches(world) == set(), "it has expired"
+
+
+def test_copies_that_main_named_are_kept_from_clean_ups_as_a_replicas_are(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    had = restored(world, "t", as_of=purged(world)).commit
+    run(world)
+    world.commit(t=None)
+    run(world)
+    pins, checked = set[str](), list[str]()
+    home_fault = restore_run.home_fault
+
+    def watched(*arguments: Any) -> Any:
+        pins.update(branches(world))
+        return home_fault(*arguments)
+
+    monkeypatch.setattr(restore_run, "home_fault", watched)
+    monkeypatch.setattr(restore_pins, "require_no_gc_since", lambda context, head: checked.append(context.region.name))
+    assert [table.files_from for table in restored(world, "t", as_of=had).tables] == ["home"]
+    (pin,) = pins
+    assert pin.startswith("sterna-hold-eu-") and pin.endswith(had[:12]) and branches(world) == set()
+    assert checked == ["eu"]
 
 
 def test_two_restores_of_one_time_have_a_pin_each(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

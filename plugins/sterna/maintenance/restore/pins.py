@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 
 from sterna.catalog.writer import CatalogWriter
-from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.config.registry.model import SOURCE_BRANCH, is_inside
 from sterna.errors import SternaError
 from sterna.maintenance.gc.pin import require_no_gc_since
 from sterna.maintenance.tables.orphan_files import POLLED_SECONDS
@@ -38,19 +38,23 @@ class Pins(ExitStack):
         self._until, self._progress = now + _PIN_DURATION + delay, progress
         self._heads: list[tuple[RegionContext, Head]] = []
 
-    def hold_home(self, context: RegionContext, commit: str) -> None:
-        """Keep what a commit of `main` names from the sweeps of all regions that have any.
+    def hold_home(self, context: RegionContext, commit: str, uris: Collection[str]) -> None:
+        """Keep what a commit of `main` names from the sweeps of all regions that have any, and from clean-ups.
 
         A tag that is named after a region counts for that region's sweeps, and is deleted by its clean-up once it is
-        over.
+        over. Clean-ups keep what any tag shows. They matter where `main` went on with a region's copies.
 
         Args:
             context: any region.
             commit: its hash.
+            uris: of what comes back, the metadata files.
         """
-        catalog = writer(context)
-        swept = [region for region in map(context.of_region, context.registry.regions) if _may_be_swept(region)]
-        for region in swept:
+        catalog, regions = writer(context), [context.of_region(region) for region in context.registry.regions]
+        swept = [region for region in regions if _may_be_swept(region)]
+        cleaned = [region for region in regions if any(is_inside(uri, region.region.replica_root) for uri in uris)]
+        for region in cleaned:
+            self._add_head(region)
+        for region in (region for region in regions if region in swept or region in cleaned):
             name = pin_tag(region.region.name, self._until, commit)
             catalog.create_tag(name, SOURCE_BRANCH, commit)
             self.callback(_delete_tag, catalog, name, commit)
@@ -65,13 +69,18 @@ class Pins(ExitStack):
         """
         branch, catalog = context.region.replica_branch, writer(context)
         if commits:
-            self._heads.append((context, read_head(context.primary, branch)))
+            self._add_head(context)
         for commit in sorted(commits):
             name = pin_tag(context.region.name, self._until, commit)
             catalog.create_tag(name, branch, commit)
             self.callback(_delete_tag, catalog, name, commit)
         if commits:  # a replica names files in place that are its own region's
             self._wait_for_sweeps([context])
+
+    def _add_head(self, context: RegionContext) -> None:
+        head = read_head(context.primary, context.region.replica_branch)
+        if head.exists:  # else no clean-up has run there
+            self._heads.append((context, head))
 
     def _wait_for_sweeps(self, regions: Collection[RegionContext]) -> None:
         """Wait until each sweep that may be at work goes by a poll of all references that has the tags."""

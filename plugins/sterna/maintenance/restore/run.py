@@ -171,7 +171,7 @@ def _find_files(
     search = _Search(progress, {selected.target: {} for selected in tables})
     if not request.takes_copies:
         if pins is not None and tables:
-            pins.hold_home(context, past.commit.hash)
+            pins.hold_home(context, past.commit.hash, [it.content.metadata_location or "" for it in tables])
         for selected in tables:
             search.add(selected.target, _Place(selected.content, HOME), _look_at_home(context, selected))
     for region in _regions(context, request.source):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
 
 import pytest
@@ -117,8 +116,7 @@ def test_a_version_that_the_regions_own_catalog_does_not_serve_yet_is_looked_for
     world.commit(a=world.write("a"), b=world.write("b"))
     run(world)
     world.commit(a=world.write("a"))
-    stuck = copy(world.catalog)
-    stuck._references, stuck._commits = dict(stuck._references), dict(stuck._commits)
+    stuck = world.catalog.copied()
     run(world)
     context = injected(world.registry, "eu", no_secrets, catalog=stuck, primary=world.catalog)
     table, other = explain_table(context, "ns.a"), explain_table(context, "ns.b")

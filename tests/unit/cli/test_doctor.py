@@ -22,6 +22,7 @@ from sterna.errors import (
     StoreUnreachable,
     UsageError,
 )
+from sterna.operations import doctor as examining
 from sterna.operations.bundle import readable_credentials, variable_names, write_bundle
 from sterna.operations.doctor import Examination, check_clock, clock_skew_seconds, probe_rights
 from sterna.operations.registry_check import Probe, check_registry
@@ -194,13 +195,13 @@ def test_what_was_tried_is_shown_though_its_report_cannot_be_written(
         path.touch()
         return EXAMINATION
 
-    monkeypatch.setattr("sterna.operations.doctor.examine", examine)
+    monkeypatch.setattr(examining, "examine", examine)
     arguments = ("doctor", "--region", "eu", "--registry", str(tmp_path / "none.yaml"), "--bundle", str(path))
     answer = sterna(*arguments)
     assert answer.code == 2 and "can't write the report" in answer.err
     assert answer.out.endswith("1 of 2 checks failed\n")
     path.unlink()
-    monkeypatch.setattr("sterna.operations.doctor.examine", lambda *_: EXAMINATION)
+    monkeypatch.setattr(examining, "examine", lambda *_: EXAMINATION)
     assert (sterna(*arguments).code, path.exists()) == (3, True)
 
 

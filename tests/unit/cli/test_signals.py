@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
+from sterna.maintenance.gc import run as gc_run
+from sterna.replication.sync import run as sync_run
 from tests.unit.cli.conftest import Sterna
 
 
@@ -21,14 +24,19 @@ def unhandled() -> Iterator[list[int]]:
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize(
-    ("function", "arguments"),
-    [("sterna.replication.sync.run.sync", ["sync"]), ("sterna.maintenance.gc.run.run_gc", ["gc", "--yes"])],
+    ("module", "name", "arguments"),
+    [(sync_run, "sync", ["sync"]), (gc_run, "run_gc", ["gc", "--yes"])],
     ids=["sync", "gc"],
 )
 def test_a_termination_interrupts_it(
-    sterna: Sterna, monkeypatch: pytest.MonkeyPatch, unhandled: list[int], function: str, arguments: list[str]
+    sterna: Sterna,
+    monkeypatch: pytest.MonkeyPatch,
+    unhandled: list[int],
+    module: ModuleType,
+    name: str,
+    arguments: list[str],
 ) -> None:
-    monkeypatch.setattr(function, lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(module, name, lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     answer = sterna(*arguments)
     assert (answer.code, answer.out, unhandled) == (130, "", [])
     assert "interrupted; a later run resumes" in answer.err

@@ -50,11 +50,12 @@ def doctor(
     output = Output(as_json)
     with output.progress("doctor") as progress:
         examination = examine(registry, region, services, credentials(), progress)
-    output.result(examination, doctor_text(examination))
-    if bundle is not None:
-        _write_report(bundle, examination, registry, services)
-    if exit_code := first_exit_code(it.exit_code for it in examination.probes):
-        raise typer.Exit(exit_code)
+    exit_code = first_exit_code(it.exit_code for it in examination.probes)
+    try:
+        output.result(examination, doctor_text(examination), exit_code)
+    finally:
+        if bundle is not None:
+            _write_report(bundle, examination, registry, services)
 
 
 def _write_report(bundle: Path, examination: Examination, registry: Path, services: Path | None) -> None:

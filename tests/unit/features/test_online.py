@@ -35,7 +35,7 @@ NOON = 1_767_268_800_000
 
 def section() -> Features:
     """The example of the documents."""
-    (example,) = re.findall(r"   ```\n(   version: 1\n.*?)   ```", DOC, re.DOTALL)
+    (example,) = re.findall(r"   ```yaml\n(   version: 1\n.*?)   ```", DOC, re.DOTALL)
     features = parse_services(textwrap.dedent(example), "docs/features.md").features
     assert features is not None
     return features

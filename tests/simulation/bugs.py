@@ -90,7 +90,7 @@ def publish_before_proof() -> AbstractContextManager[Any]:
 
     def copy_batch(files: Sequence[CopyFile], mapping: Any, secrets: Any, objects: Any, **options: Any) -> CopyResult:
         run = copying.CopyRun(mapping, secrets, objects, options["progress"], float("inf"), files)
-        sent = sum(run.copy(group).bytes for group in run.group_by_origin(files))
+        sent = sum(run.copy(group, None).bytes for group in run.group_by_origin(files))
         sizes = {file.target: file.size for file in files}
         return CopyResult(len(sizes), sum(sizes.values()), sent)
 

@@ -603,6 +603,8 @@ def test_the_inspector_knows_more_than_one_view(page: Page, pages: Pages) -> Non
             page.get_by_label("shop", exact=True).fill(id)
             with page.expect_response("**/api/features?*"):
                 page.keyboard.press("Enter")
+            # A response's headers come before its rows are shown, and until then another Enter is ignored.
+            expect(page.get_by_role("button", name="Look up")).to_be_enabled()
     token = "Bearer a-token"
     assert asked == [
         (["shop.size"], [{"shop": "a/b"}], token),

@@ -101,8 +101,8 @@ def _measure_commits(
 
         done = sync(context, _SMALL, record)
         published.append(_Commit(time.monotonic() - started, tuple(lines)))
-        assert done.published == (f"{NAMESPACE}.small",), done
         assert going_on(), "the large copy ended first: give it more gigabytes"
+        assert done.published == (f"{NAMESPACE}.small",), done
         time.sleep(_PAUSE)
     return published
 

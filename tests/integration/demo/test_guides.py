@@ -5,6 +5,7 @@ One `demo --empty` serves them all. Each configures its own services file, and h
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,13 +14,15 @@ from pathlib import Path
 import pytest
 
 from sterna.servers.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars
+from sterna.servers.process import free_port
 from tests.support.command import STERNA
 from tests.support.guides import LAKE, Block, read_blocks, run_guide
 
+_REST_ADDRESS = ("rest-catalog.md", "## A first table")
 _QUICK = (
     ("installation.md", "### On one machine"),
     ("restore.md", "## A first restore"),
-    ("rest-catalog.md", "## A first table"),
+    _REST_ADDRESS,
     ("queries.md", "## A first figure"),
     ("events.md", "## A first event"),
 )
@@ -29,11 +32,14 @@ _WITH_SPARK = (
     ("features.md", "## From nothing to a served feature"),
 )
 _INGESTION = ("ingest.md", "## A first start")
-GUIDES = (*_QUICK, *_WITH_SPARK, _INGESTION)
+_REST_ADDRESS_IN_SPARK = ("rest-catalog.md", "## A first table in Spark")
+_AIRFLOW = ("installation.md", "### An Airflow on one machine")
+GUIDES = (*_QUICK, *_WITH_SPARK, _INGESTION, _REST_ADDRESS_IN_SPARK, _AIRFLOW)
 """All that are run: the page, and the heading of what is run of it."""
 _START = f"python3 run.py demo --empty --work {LAKE}\n"
 _START_SECONDS = 600.0
 _END_SECONDS = 60
+_AIRFLOW_LOG_PORTS = ("LOGGING__WORKER_LOG_SERVER_PORT", "LOGGING__TRIGGER_LOG_SERVER_PORT")
 _FETCHED = "https://repo1.maven.org/maven2/org/apache/iceberg/$jar/1.12.0/"
 
 
@@ -96,3 +102,32 @@ def test_ingestion_leads_to_a_row_on_main(lake: Path, tmp_path: Path) -> None:
     assert "HTTP/1.1 201 Created" in output
     assert "1 batches settled; nothing waits" in output and '"state":"published"' in output
     assert "+ id: 1\n+ id: 2\n" in output
+
+
+@pytest.mark.spark
+@pytest.mark.rare
+def test_the_address_has_a_first_table_in_spark(lake: Path, tmp_path: Path) -> None:
+    """The settings are added to a copy of Spark's own, for other guides have no address."""
+    conf = shutil.copytree(lake / "spark" / "conf", tmp_path / "conf")
+    start = read_blocks(*_REST_ADDRESS)[:2]
+    blocks = [*first_steps(), *start, *read_blocks(*_REST_ADDRESS_IN_SPARK)]
+    output = tmp_path / "output"
+    output.mkdir()
+    run_guide(blocks, lake, output, {"$SPARK_CONF_DIR": str(conf), "spark-sql ": f"SPARK_CONF_DIR={conf} spark-sql "})
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+@pytest.mark.rare
+def test_a_new_airflow_replicates_and_has_an_alarm_that_is_cured(lake: Path, tmp_path: Path) -> None:
+    """In an environment of its own, from a new `airflow standalone` on SQLite; only its ports are others.
+
+    The last test here, for it leaves a table that the other guides' registry would hold.
+    """
+    home = "export AIRFLOW_HOME="
+    settings = "".join(f"export AIRFLOW__{name}={free_port()}\n" for name in _AIRFLOW_LOG_PORTS)
+    port = free_port()
+    url = f"export AIRFLOW__API__PORT={port}\nexport AIRFLOW__API__BASE_URL=http://localhost:{port}\n"
+    output = run_guide([*first_steps(), *read_blocks(*_AIRFLOW)], lake, tmp_path, {home: f"{settings}{url}{home}"})
+    assert "eu holds 1 tables for more than 60 s" in output
+    assert "UnregisteredUri" in output and "rail.stops in eu: fresh" in output

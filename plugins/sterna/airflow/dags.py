@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from sterna.airflow import requirements  # noqa: F401 - before what an older Airflow lacks
+
+# isort: split
+
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta

@@ -8,6 +8,10 @@ XComs carry the URI of the run's folder, batch numbers and counts; the plan and 
 
 from __future__ import annotations
 
+from sterna.airflow import requirements  # noqa: F401 - before what an older Airflow lacks
+
+# isort: split
+
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from sterna.airflow import requirements  # noqa: F401 - before what an older Airflow lacks
+
+# isort: split
+
 from airflow.sdk.plugins_manager import AirflowPlugin
 
 from sterna.airflow import preload

@@ -5,6 +5,10 @@ What `sterna catalog promote` does on a terminal.
 
 from __future__ import annotations
 
+from sterna.airflow import requirements  # noqa: F401 - before what an older Airflow lacks
+
+# isort: split
+
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any

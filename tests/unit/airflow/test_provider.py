@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from sterna.airflow import PACKAGES, cli, require_airflow, require_packages, settings
+from sterna.airflow import cli, settings
 from sterna.airflow.provider import get_provider_info
+from sterna.airflow.requirements import PACKAGES, require_airflow, require_packages
 from sterna.cli import main
 from sterna.config.registry.credential import rclone_environment
 from sterna.config.registry.model import Location

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 
 import httpx
@@ -20,7 +20,7 @@ from sterna.catalog.nessie.catalog import NessieCatalog
 from sterna.catalog.nessie.http import Deadlines
 from sterna.config.environment import temporary_environment
 from sterna.config.registry.model import SOURCE_BRANCH, Registry
-from sterna.errors import SternaError
+from sterna.errors import SternaError, UsageError
 from sterna.postgres.connection import open_connection
 from sterna.replication.failover.model import CatalogSite
 from sterna.replication.failover.promote import Promoted, plan_promotion, promote
@@ -149,6 +149,21 @@ class Cluster:
         for region in regions:
             self.sql(region, "ALTER SUBSCRIPTION sterna DISABLE")
             until(f"{region} stops", lambda region=region: not self.read_sites()[region].following.working)
+
+    def promote_furthest(self) -> str:
+        """Promote the copy that has received most of a primary that died; return which one that is."""
+        copies = cycle(region for region in REGIONS if region != self.primary())
+        promoted: list[str] = []
+
+        def is_promoted() -> bool:
+            region = next(copies)
+            with suppress(UsageError):  # it has less than another one, which goes on applying what has arrived
+                self.promote(region)
+                promoted.append(region)
+            return bool(promoted)
+
+        until("a copy is promoted", is_promoted)
+        return promoted[0]
 
     def kill_catalog(self, region: str) -> None:
         """Kill a region's Postgres; its Nessie runs and has nothing to say."""

@@ -45,7 +45,9 @@ def test_a_planned_switch_and_back_loses_no_acknowledged_commit(cluster: Cluster
 def test_what_a_forced_promotion_loses_is_what_rejoin_reports(cluster: Cluster) -> None:
     with watched(REGIONS, cluster.catalog) as history:
         more(history, "us")
-        cluster.stop_applying("ap", "eu")  # eu, which will be promoted, has no less than ap
+        cluster.stop_applying("ap")
+        until("eu has what ap has", lambda: cluster.head("ap") in cluster.history("eu"))  # or it isn't promoted
+        cluster.stop_applying("eu")
         more(history, "us")
         with cluster.catalog("us") as catalog:
             catalog.create_branch("experiment", cluster.head("us"))

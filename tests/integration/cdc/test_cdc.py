@@ -9,8 +9,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
@@ -61,6 +61,7 @@ class CaptureTestbed:
     namespace: str
     lines: list[str]
     capture: Callable[..., capture.Capture] = capture.Capture
+    contexts: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
         self.services = Services.model_validate(self.settings)
@@ -71,7 +72,7 @@ class CaptureTestbed:
             return cursor.fetchall() if cursor.description else []
 
     def followed(self) -> list[SourceContext]:
-        return open_sources(self.world.context("eu"), self.services)
+        return open_sources(self.contexts.enter_context(self.world.context("eu")), self.services)
 
     def runner(self) -> CaptureRunner:
         return CaptureRunner(self.followed(), self.lines.append, self.capture)
@@ -149,7 +150,8 @@ def shop(world: World, server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator
     services = {"version": 1, "ingest": ingest, "cdc": {"sources": [source]}}
     with world.namespace(name):
         testbed = CaptureTestbed(world, database, services, name, [])
-        yield testbed
+        with testbed.contexts:
+            yield testbed
 
 
 def test_every_kind_of_value_comes_exactly(shop: CaptureTestbed) -> None:
@@ -231,7 +233,7 @@ def killed_in_the_middle(shop: CaptureTestbed, write: Callable[[], None], rng: r
             reader = threading.Thread(target=shop.run, args=(9,))
             reader.start()
             while reader.is_alive():
-                reader.join(3.0)
+                reader.join(1.0 if last and not killed else 3.0)
                 for child in psutil.Process().children(recursive=True):
                     with suppress(psutil.Error):
                         chosen = rng.random() < 0.4 or (last and not killed)

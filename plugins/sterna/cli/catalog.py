@@ -30,7 +30,7 @@ from sterna.replication.failover.promote import plan_promotion, promote, require
 from sterna.replication.failover.rejoin import GuardCheck, Rejoined, guard_region, rejoin
 from sterna.replication.failover.site import inspect_sites, resolve_primary
 from sterna.replication.failover.tables import plan_moves
-from sterna.replication.replica.region import RegionContext, read_registry
+from sterna.replication.replica.region import RegionContext, read_registry, region_named
 from sterna.text.catalog import promoted_text, promotion_text, rejoined_text, status_fields, status_text
 
 if TYPE_CHECKING:
@@ -286,6 +286,6 @@ def _read_replicated_registry(path: Path, region: str | None = None) -> Registry
             f"the regions in {path} share one catalog",
             hint="give each region's catalog a `database`, see docs/registry.md",
         )
-    if region is not None and region not in registry.region_names:
-        raise UsageError(f"no region {region!r} in {path}: there are {', '.join(registry.region_names)}")
+    if region is not None:
+        region_named(registry, region, path)
     return registry

@@ -9,7 +9,7 @@ Source: rclone's documentation, "--bwlimit BwTimetable"; `fs/bwtimetable.go` and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Final
@@ -100,9 +100,7 @@ def parse_bandwidth(text: str) -> Bandwidth:
     entries = [_parse_entry(word) for word in words]
     if not entries:
         raise ValueError(f"{text!r} is no rate, such as 20M, and no timetable, such as 08:00,20M 19:00,off UTC")
-    fault = next(_order_faults(entries), None)
-    if fault:
-        raise ValueError(fault)
+    _validate_order(entries)
     slots = {minute: entry.rate for entry in entries for minute in entry.minutes}
     return Bandwidth(tuple(sorted(slots.items())), _parse_zone(zone))
 
@@ -126,8 +124,8 @@ def _parse_day(text: str) -> int:
     raise ValueError(f"{text!r} is no day of the week, such as Mon")
 
 
-def _order_faults(entries: Sequence[_Entry]) -> Iterator[str]:
-    """Yield what makes a timetable ambiguous.
+def _validate_order(entries: Sequence[_Entry]) -> None:
+    """Refuse a timetable that is ambiguous.
 
     Entries of one day and those of every day are in order among themselves; a week may begin with any day.
     """
@@ -138,14 +136,16 @@ def _order_faults(entries: Sequence[_Entry]) -> Iterator[str]:
         offsets = [(start - starts[0]) % _WEEK_MINUTES for start in starts] if group is dated else starts
         for number, entry in enumerate(group[1:], 1):
             if starts[number] in starts[:number]:
-                yield f"{entry.time!r} is in the timetable twice"
-            elif offsets[number] < offsets[number - 1]:
-                yield f"{entry.time!r} comes after {group[number - 1].time!r}: put the times in order"
+                raise ValueError(f"{entry.time!r} is in the timetable twice")
+            if offsets[number] < offsets[number - 1]:
+                raise ValueError(f"{entry.time!r} comes after {group[number - 1].time!r}: put the times in order")
     minutes_of_every_day = {entry.minute: entry.time for entry in daily}
     for entry in dated:
         if entry.minute in minutes_of_every_day:
             every_day = minutes_of_every_day[entry.minute]
-            yield f"{entry.time!r} overlaps {every_day!r}, which is for every day: write that one for the other days"
+            raise ValueError(
+                f"{entry.time!r} overlaps {every_day!r}, which is for every day: write that one for the other days"
+            )
 
 
 def _parse_zone(name: str) -> tzinfo:

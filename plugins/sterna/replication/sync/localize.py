@@ -124,6 +124,7 @@ def localize_files(
     """
     localized = _LocalizedFiles(files, context.mapping)
     function = partial(localize_in_worker, context.registry.model_dump_json(), context.region.name)
+    source_objects = context.objects.with_verbatim_copies()
     for role in LOCALIZE_ORDER:
         rows = [
             row for row in listing.files_to_localize(files, role).to_pylist() if row["table"] not in localized.failed
@@ -154,7 +155,7 @@ def localize_files(
         placement = choose_placement(context.region, role, [row["size"] for row in rows])
         progress(placement.line)
         if placement.where == "here":
-            answers = _localize_locally(context.objects.with_verbatim_copies(), requests)
+            answers = _localize_locally(source_objects, requests)
         else:
             answers = run_on_engine(engine, function, requests, f"localize {role}")
         for row, answer in zip(rows, answers, strict=True):

@@ -134,9 +134,7 @@ class Objects:
         Args:
             on_large: called with a file's URI, and about how many bytes it takes in memory.
         """
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__ | {"_large": on_large})
-        return copy
+        return self._copy_with(_large=on_large)
 
     def with_verbatim_copies(self) -> Objects:
         """Return the same objects, but that files of another region whose store can't be used are read from verbatim
@@ -144,8 +142,11 @@ class Objects:
 
         Another process has to be asked for it again.
         """
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__ | {"_copy_mappings": regions_with_copies(self.mapping)})
+        return self._copy_with(_copy_mappings=regions_with_copies(self.mapping))
+
+    def _copy_with(self, **changes: Any) -> Objects:
+        copy = object.__new__(type(self))  # `copy` would use the pickled state, without connections
+        copy.__dict__.update(self.__dict__ | changes)
         return copy
 
     def verbatim_copies(self, uri: str) -> list[str]:
@@ -533,32 +534,18 @@ class _CachingObjects(Objects):
 
     Args:
         objects: whose connections are used.
-        run: URI of the run's folder.
+        run: URI of the run's folder; "" keeps nothing.
     """
 
+    _run: str
+
     def __init__(self, objects: Objects, run: str) -> None:
-        super().__init__(
-            objects.mapping,
-            objects.secrets,
-            timeout=objects.timeout,
-            workers=objects.workers,
-            retry_seconds=objects.retry_seconds,
-        )
-        self._read_budget, self._parse_budget = objects._read_budget, objects._parse_budget
-        self._commit_budget, self._copy_mappings = objects._commit_budget, objects._copy_mappings
-        self._outages = objects._outages
-        self._objects = objects
-        self._run = run
+        # Resolved folders are the run's own: what shares the connections may outlive it by far.
+        self.__dict__.update(objects.__dict__ | {"_run": run, "_folders": {}})
 
     def without_read_cache(self) -> Objects:
         """Return the same objects, without a read cache."""
-        copy = object.__new__(type(self))  # `copy` would use the pickled state, without connections
-        copy.__dict__.update(self.__dict__ | {"_run": ""})
-        return copy
-
-    def open(self, location: Location) -> OpenStore:
-        """Return a location's store; see `Objects.open`."""
-        return self._objects.open(location)
+        return self._copy_with(_run="")
 
     def _read_at(self, uri: str, limit: int | None, original: str = "") -> bytes:
         """Return an object's content, and keep it where it is an original: this region's own copies are made of it."""

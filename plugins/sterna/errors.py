@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from enum import Enum, IntEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class ExitCode(IntEnum):
@@ -253,6 +253,10 @@ class StoreUnreachable(StoreError, remedy=Remedy.RETRY):
 
 class StoreDenied(StoreError, exit_code=ExitCode.CREDENTIAL):
     """An endpoint refuses our credential."""
+
+
+OUTAGES: Final = (StoreUnreachable, StoreDenied, CredentialError)
+"""What keeps a store from being used at all: it says nothing of a file, and ends once the store is available again."""
 
 
 class ClockSkew(StoreError):

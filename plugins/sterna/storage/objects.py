@@ -18,7 +18,7 @@ from sterna.config.registry.folders import BANDWIDTH, state_folder
 from sterna.config.registry.model import Location, Registry, is_inside
 from sterna.config.secrets import Secrets
 from sterna.config.verbatim_copies import content_copy, regions_with_copies, verbatim_uri
-from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreDenied, StoreUnreachable, UnsafeUri
+from sterna.errors import OUTAGES, CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri
 from sterna.storage.bandwidth import BandwidthShare, is_limited, open_share
 from sterna.storage.circuit_breaker import RETRY_SECONDS
 from sterna.storage.client import (
@@ -42,7 +42,6 @@ from sterna.storage.throttle import ReadThrottle
 _MEMORY_FACTOR = 2  # copies of each file that is read are in memory for a moment
 _MAX_CACHED_FOLDERS = 100_000
 _MAX_FAILED_DELETIONS = 3  # deletions that failed one after another, and no other succeeded: it is the store
-_UNUSABLE = (StoreUnreachable, StoreDenied, CredentialError)  # what makes a copy be read in an origin's place
 _PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -173,9 +172,9 @@ class Objects:
             return self._read_at(uri, limit)
         try:
             return self._read_origin(uri, limit)
-        except _UNUSABLE:
+        except OUTAGES:
             for copy in copies:
-                with suppress(ObjectMissing, *_UNUSABLE):
+                with suppress(ObjectMissing, *OUTAGES):
                     return self._read_at(copy, limit, uri)
             raise
 
@@ -323,11 +322,11 @@ class Objects:
         """
         try:
             return self.sizes(expected)
-        except (StoreUnreachable, StoreDenied, CredentialError):
+        except OUTAGES:
             copied: set[str] = set()
             for mapping in self._copy_mappings:
                 copies = {uri: copy for uri in expected if uri not in copied and (copy := content_copy(mapping, uri))}
-                with suppress(StoreUnreachable, StoreDenied, CredentialError):
+                with suppress(*OUTAGES):
                     sizes = self.sizes(copies.values())
                     copied |= {uri for uri, copy in copies.items() if sizes[copy] == expected[uri]}
             if copied != expected.keys():

@@ -11,11 +11,9 @@ from itertools import chain
 from sterna.catalog.model import Commit, Content, Key, key_name
 from sterna.config.registry.model import Region
 from sterna.errors import (
-    CredentialError,
+    OUTAGES,
     ReferenceNotFound,
     SternaError,
-    StoreDenied,
-    StoreUnreachable,
     TableError,
     printable,
     redact_uri,
@@ -41,8 +39,6 @@ from sterna.replication.verify.locations import Places
 from sterna.replication.verify.source_faults import SourcePlaces
 from sterna.replication.verify.table import TableReach, check_source, check_structure
 
-UNSEEN = (StoreUnreachable, StoreDenied, CredentialError)
-"""Errors that say nothing of a file: its store can't be used."""
 _URI = re.compile(r"\S+://\S+")
 _FILE_FAULTS = frozenset({MISSING, SIZE, UNREADABLE})
 # What a table's writer got wrong is on `main`, too: its files are there all the same.
@@ -104,7 +100,7 @@ def home_fault(context: RegionContext, name: str, content: Content) -> PlaceFaul
     findings = Findings(name)
     try:
         check_source(context, SourcePlaces(context.mapping), content, findings, sizes=True)
-    except UNSEEN:
+    except OUTAGES:
         raise
     except SternaError as error:
         return PlaceFault(str(error))

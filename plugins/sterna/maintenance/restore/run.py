@@ -12,10 +12,9 @@ from datetime import UTC, datetime
 
 from sterna.catalog.model import Content, Key, key_name
 from sterna.config.registry.model import SOURCE_BRANCH, Region
-from sterna.errors import FilesGone, NoSuchMoment, NothingToRestore, UsageError, list_some
+from sterna.errors import OUTAGES, FilesGone, NoSuchMoment, NothingToRestore, UsageError, list_some
 from sterna.maintenance.restore.commit import commit_restored
 from sterna.maintenance.restore.files import (
-    UNSEEN,
     PlaceFault,
     ReplicaVersions,
     find_replica_versions,
@@ -209,7 +208,7 @@ def _is_whole_at_home(context: RegionContext, selected: Selected) -> bool:
     """Return whether a table's files are seen to be at home, with right checksums."""
     try:
         return home_fault(context, key_name(selected.source), selected.content) is None
-    except UNSEEN:
+    except OUTAGES:
         return False
 
 
@@ -221,7 +220,7 @@ def _look_at_home(context: RegionContext, selected: Selected) -> PlaceFault | No
     """
     try:
         return home_fault(context, key_name(selected.source), selected.content)
-    except UNSEEN as error:
+    except OUTAGES as error:
         way = "--from REGION takes that region's copies, on which main goes on"
         raise type(error)(
             f"whether its files are at home can't be seen, and nothing was committed: {error.message}",
@@ -313,7 +312,7 @@ def _present_fault(context: RegionContext, name: str, place: _Place) -> PlaceFau
         return replica_fault(context.of_region(context.registry.region(place.source)), name, place.content)
     try:
         return home_fault(context, name, place.content)
-    except UNSEEN as error:
+    except OUTAGES as error:
         return PlaceFault(str(error))
 
 

@@ -13,10 +13,9 @@ from sterna.config.orphan_removal import SweptFolder, may_sweep, swept_folders
 from sterna.config.registry.model import canonical_prefix, is_inside
 from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import (
+    OUTAGES,
     CredentialError,
     SternaError,
-    StoreDenied,
-    StoreUnreachable,
     TableError,
     UpkeepBlocked,
     UsageError,
@@ -154,7 +153,7 @@ class MainScope:
                     objects += sum_amount(owned)
                     strange += sum_amount(owned) - sum_amount(files)
                     unreachable.add(to_table(filter_reached(files, self.reached, wanted=False)))
-            except (StoreUnreachable, StoreDenied, CredentialError) as error:
+            except OUTAGES as error:
                 self._unlisted[folder.uri] = error
         if len(self._unlisted) == len(self._swept_folders):
             raise next(iter(self._unlisted.values()))

@@ -17,7 +17,16 @@ from sterna.config.mapping import Mapping
 from sterna.config.registry.folders import BANDWIDTH, state_folder
 from sterna.config.registry.model import is_inside
 from sterna.config.secrets import Secrets
-from sterna.errors import EngineError, NotCopied, ObjectMissing, RegistryError, SourceGone, SternaError, UnsafeUri
+from sterna.errors import (
+    OUTAGES,
+    EngineError,
+    NotCopied,
+    ObjectMissing,
+    RegistryError,
+    SourceGone,
+    SternaError,
+    UnsafeUri,
+)
 from sterna.replication.execution.copy_file import (
     CopyFile,
     error_for_file,
@@ -25,7 +34,7 @@ from sterna.replication.execution.copy_file import (
     original_mismatch,
     source_fault,
 )
-from sterna.replication.execution.fault_attribution import OUTAGES, attribute_fault
+from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.execution.source_regions import SourceOrder, SourceRegions
 from sterna.replication.execution.source_sizes import Unavailable, source_sizes
 from sterna.storage.objects import Objects

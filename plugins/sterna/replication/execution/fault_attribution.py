@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, NoReturn, TypeGuard
 from sterna import errors
 from sterna.config.mapping import Mapping
 from sterna.errors import (
+    OUTAGES,
     BrokenMetadata,
-    CredentialError,
     EngineError,
     SternaError,
-    StoreDenied,
     StoreUnreachable,
     TableError,
     printable_lines,
@@ -27,9 +26,6 @@ from sterna.replication.replica.model import Plan, StageReport, TableFailure
 
 if TYPE_CHECKING:
     from sterna.storage.objects import Objects
-
-OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
-"""Errors of a store that can't be used: its tables may continue once it is available again."""
 
 _TRANSIENT_KINDS = frozenset(kind.__name__ for kind in (*OUTAGES, EngineError))
 _PROBE_KEY = "_sterna-is-anybody-there"

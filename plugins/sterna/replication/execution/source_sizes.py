@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sterna.errors import EngineError, SternaError, StoreUnreachable
-from sterna.replication.execution.fault_attribution import OUTAGES, attribute_fault, is_unavailable, location_id_of
+from sterna.errors import OUTAGES, EngineError, SternaError, StoreUnreachable
+from sterna.replication.execution.fault_attribution import attribute_fault, is_unavailable, location_id_of
 from sterna.storage.objects import Objects
 
 LISTING_MIN_FILES = 16

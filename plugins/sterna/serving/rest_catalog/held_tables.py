@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sterna.catalog.model import Content, Key, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import ReferenceNotFound, SternaError, TableUnusable
+from sterna.errors import OUTAGES, ReferenceNotFound, SternaError, TableUnusable
 from sterna.replication.replica.head import Head, load_held_list, read_head
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.region import RegionContext
-from sterna.serving.rest_catalog.home_files import OUTAGES, home_unavailable, naming_table
+from sterna.serving.rest_catalog.home_files import home_unavailable, naming_table
 
 
 def raise_for_held(

@@ -13,24 +13,19 @@ from typing import TypeVar
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.verbatim_copies import verbatim_uri
 from sterna.errors import (
+    OUTAGES,
     BrokenMetadata,
-    CredentialError,
     HomeUnavailable,
     ObjectMissing,
     OverLimit,
     SizeDiffers,
     SourceGone,
     SternaError,
-    StoreDenied,
-    StoreUnreachable,
     TableError,
     TableUnusable,
     Unsupported,
 )
 from sterna.storage.objects import Objects
-
-OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
-"""What keeps a region from reading another one's store."""
 
 TABLE_FAULTS = (BrokenMetadata, ObjectMissing, OverLimit, SizeDiffers, SourceGone, Unsupported)
 """What is wrong with the table where no client's file is at fault: those are checked before, and their places are

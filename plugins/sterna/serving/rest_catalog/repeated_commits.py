@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sterna.catalog.model import Content, Key, key_name
-from sterna.errors import CommitOutcomeUnknown, HomeUnavailable, SternaError, TableUnusable
+from sterna.errors import OUTAGES, CommitOutcomeUnknown, HomeUnavailable, SternaError, TableUnusable
 from sterna.serving.rest_catalog.address import Address, MainState
 from sterna.serving.rest_catalog.answer import stands_for
-from sterna.serving.rest_catalog.home_files import OUTAGES, naming_table
+from sterna.serving.rest_catalog.home_files import naming_table
 from sterna.serving.rest_catalog.table_commit import MainTable, TableCommit, is_replay, read_table
 from sterna.serving.rest_catalog.table_draft import MAIN_BRANCH, NO_SNAPSHOT
 

@@ -24,7 +24,7 @@ from sterna.pipelines.publish.model import (
     parse_properties,
     restored_channels,
 )
-from sterna.replication.replica.head import RESTORED_FROM
+from sterna.replication.replica.head import RESTORED_FROM, newest_commit
 from sterna.text.restore import rewound_remedy
 
 if TYPE_CHECKING:
@@ -111,15 +111,17 @@ def stopped_channels(table: str, metadata: Mapping[str, Any]) -> list[StoppedCha
         BrokenMetadata: a field that publishing reads is missing, or of another type.
     """
     properties = parse_properties(metadata)
-    names = sorted(applied_positions(properties).keys() | restored_channels(properties))
-    state = TableState.parse(metadata) if names else None
+    restored = restored_channels(properties)
+    names = applied_positions(properties).keys() | restored
+    if not names:
+        return []
+    state = TableState.parse(metadata)
     channels = []
-    for name in names:
+    for name in sorted(names):
         channel = _parse_channel(name)
-        reason = rewind_reason(state, channel) if state and channel else ""
-        if state and channel and reason:
+        if channel and (reason := rewind_reason(state, channel)):
             last = state.position(channel) or "0"
-            remedy = rewound_remedy(table, channel, last if name in restored_channels(properties) else "N")
+            remedy = rewound_remedy(table, channel, last if name in restored else "N")
             channels.append(StoppedChannel(name, reason, remedy))
     return channels
 
@@ -131,10 +133,11 @@ def _restores_since(catalog: CatalogReader, head: str, oldest: datetime) -> list
     """
     with _lock:
         cached = dict(_restores)
-    restores: list[_Restore] = []
+    restores = list(cached.get(head, ()))
+    history = () if head in cached else _history(catalog, head)
     # Of a `main` whose older commits the catalog has lost, the newer ones count.
     with suppress(ReferenceNotFound):
-        for commit in islice(_history(catalog, head), _MAX_WALKED_COMMITS):
+        for commit in islice(history, _MAX_WALKED_COMMITS):
             if commit.hash in cached:
                 restores += cached[commit.hash]
                 break
@@ -169,7 +172,7 @@ def _commit_time(catalog: CatalogReader, hash: str) -> str:
     if not _HASH.fullmatch(hash):  # a property that sterna didn't write
         return ""
     try:
-        commit = next(iter(catalog.history(f"{SOURCE_BRANCH}@{hash}", operations=False)), None)
+        commit = newest_commit(catalog, f"{SOURCE_BRANCH}@{hash}")
     except ReferenceNotFound:
         return ""
     return commit.commit_time.isoformat() if commit else ""

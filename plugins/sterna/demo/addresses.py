@@ -80,7 +80,7 @@ def _example_commands(stage: Deployment, uploads: Uploads, begin: str, variables
     values = {
         "nessie": stage.nessie.uri,
         "pyspark": shlex.quote(str(Path(sysconfig.get_path("scripts")) / "pyspark")),
-        "iceberg": stage.nessie.uri.rpartition("/api/")[0] + "/iceberg",
+        "iceberg": stage.nessie.iceberg_uri,
         "branch": "main_replica_eu",
         "bucket": bucket_name("eu"),
         "s3": endpoint.url,
@@ -115,9 +115,22 @@ def write_variables(folder: Path, values: Mapping[str, str]) -> Path:
     return file
 
 
+def engine_variables(stage: Deployment, services: Path) -> dict[str, str]:
+    """Return what engines and commands of region eu need: its store's keys, and the services file.
+
+    Args:
+        stage: the catalog and the stores.
+        services: the services file.
+    """
+    store = stage.endpoints["eu"]
+    return {
+        "AWS_ACCESS_KEY_ID": store.access_key,
+        "AWS_SECRET_ACCESS_KEY": store.secret_key,
+        "AWS_REGION": store.region,
+        "STERNA_SERVICES": str(services),
+    }
+
+
 def _write_environment(stage: Deployment, uploads: Uploads) -> Path:
-    endpoint = stage.endpoints["eu"]
-    keys = {"AWS_ACCESS_KEY_ID": endpoint.access_key, "AWS_SECRET_ACCESS_KEY": endpoint.secret_key}
-    more = {**keys, "AWS_REGION": "us-east-1", "STERNA_SERVICES": str(uploads.services)}
-    values = {**stage.environment, **uploads.logins, **spark_environment(stage.work), **more}
-    return write_variables(stage.work, values)
+    engines = {**spark_environment(stage.work), **engine_variables(stage, uploads.services)}
+    return write_variables(stage.work, {**stage.environment, **uploads.logins, **engines})

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.demo.addresses import write_variables
+from sterna.demo.addresses import engine_variables, write_variables
 from sterna.demo.folder import work_folder
 from sterna.servers.postgres import find_binaries
 from sterna.servers.spark import spark_environment
@@ -51,18 +51,15 @@ def _write_services(folder: Path) -> Path:
 def _variables(stage: Deployment, services: Path) -> dict[str, str]:
     """Return what commands and engines need: both files, credentials of the stores, a Spark, Postgres and Valkey."""
     assert stage.postgres is not None
-    admin, store = stage.postgres.admin, stage.endpoints["eu"]
+    admin = stage.postgres.admin
     server = {"PGHOST": admin.host, "PGPORT": str(admin.port), "PGUSER": admin.user, "PGPASSWORD": admin.password}
     programs = [stage.environment["PATH"], str(find_binaries()), str(find_valkey().parent)]
-    keys = {"AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key}
     return {
         **stage.environment,
         **spark_environment(stage.work, archive=False),
         **_pyiceberg_variables(stage),
         **server,
-        **keys,
-        "AWS_REGION": store.region,
-        "STERNA_SERVICES": str(services),
+        **engine_variables(stage, services),
         "PGDATABASE": admin.name,
         "PATH": os.pathsep.join(programs),
     }
@@ -70,7 +67,7 @@ def _variables(stage: Deployment, services: Path) -> dict[str, str]:
 
 def _pyiceberg_variables(stage: Deployment) -> dict[str, str]:
     """Return the settings of PyIceberg's catalog `main`: a writer in region us that reaches all stores."""
-    uri = stage.nessie.uri.rpartition("/api/")[0] + f"/iceberg/{SOURCE_BRANCH}"
+    uri = f"{stage.nessie.iceberg_uri}/{SOURCE_BRANCH}"
     settings = {"type": "rest", "uri": uri, "warehouse": "us", **stage.combined_endpoint.pyiceberg_properties()}
     return {
         f"PYICEBERG_CATALOG__MAIN__{name.upper().replace('.', '__').replace('-', '_')}": value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -56,10 +56,11 @@ def commit_restored(
     properties = {REGION: context.region.name, RESTORED_FROM: report.as_of, RESTORE_ID: uuid4().hex}
     properties |= {MOVED_TABLES: str(copies)} if copies else {}
     message = f"{len(report.tables)} tables and views restored as of {report.as_of[:12]}"
+    needed_keys = _needed_keys(selection)
     deadline, failures, kept_on = time.monotonic() + _COMMIT_SECONDS, 0, ""
     while True:
-        head, present = context.primary.read_current(SOURCE_BRANCH, sorted(_needed_keys(selection)))
-        if not _is_as_selected(selection, present):
+        head, present = context.primary.read_current(SOURCE_BRANCH, sorted(needed_keys))
+        if not _is_as_selected(selection, needed_keys, present):
             _raise_changed(context, request, old_contents, head)
         kept_on = kept_on or _keep_present(context, selection, head, progress)
         existing = {operation.key: present.get(operation.key) for operation in operations}
@@ -76,27 +77,20 @@ def commit_restored(
         return replace(report, commit=commit, kept_on=kept_on)
 
 
-def _needed_keys(selection: Selection) -> Iterator[Key]:
-    """Yield the keys that a selection changes, and the namespaces that have to be there."""
+def _needed_keys(selection: Selection) -> set[Key]:
+    """Return the keys that a selection changes, and the namespaces that have to be there."""
     keys = {selected.target for selected in selection.tables} | {put.key for put in selection.namespaces}
-    yield from {key[:length] for key in keys for length in range(1, len(key) + 1)}
+    return {key[:length] for key in keys for length in range(1, len(key) + 1)}
 
 
-def _is_as_selected(selection: Selection, present: Mapping[Key, Content]) -> bool:
+def _is_as_selected(selection: Selection, needed_keys: Set[Key], present: Mapping[Key, Content]) -> bool:
     """Return whether `main` has under the keys of a selection what it was made for."""
-    targets = {selected.target: selected.present for selected in selection.tables}
-    missing = {put.key for put in selection.namespaces}
-    for key in _needed_keys(selection):
-        content = present.get(key)
-        if key in targets:
-            is_same = content == targets[key]
-        elif key in missing:
-            is_same = content is None
-        else:
-            is_same = content is not None and content.kind == NAMESPACE
-        if not is_same:
-            return False
-    return True
+    expected: dict[Key, Content | None] = {put.key: None for put in selection.namespaces}
+    expected |= {selected.target: selected.present for selected in selection.tables}
+    if any(present.get(key) != content for key, content in expected.items()):
+        return False
+    parents = [present.get(key) for key in needed_keys - expected.keys()]
+    return all(content is not None and content.kind == NAMESPACE for content in parents)
 
 
 def _raise_changed(

@@ -55,9 +55,7 @@ class Pins(ExitStack):
         for region in cleaned:
             self._add_head(region)
         for region in (region for region in regions if region in swept or region in cleaned):
-            name = pin_tag(region.region.name, self._until, commit)
-            catalog.create_tag(name, SOURCE_BRANCH, commit)
-            self.callback(_delete_tag, catalog, name, commit)
+            self._add_tag(catalog, region, SOURCE_BRANCH, commit)
         self._wait_for_sweeps(swept)
 
     def hold(self, context: RegionContext, commits: Collection[str]) -> None:
@@ -67,20 +65,24 @@ class Pins(ExitStack):
             context: that region.
             commits: their hashes.
         """
-        branch, catalog = context.region.replica_branch, writer(context)
-        if commits:
-            self._add_head(context)
+        if not commits:
+            return
+        catalog = writer(context)
+        self._add_head(context)
         for commit in sorted(commits):
-            name = pin_tag(context.region.name, self._until, commit)
-            catalog.create_tag(name, branch, commit)
-            self.callback(_delete_tag, catalog, name, commit)
-        if commits:  # a replica names files in place that are its own region's
-            self._wait_for_sweeps([context])
+            self._add_tag(catalog, context, context.region.replica_branch, commit)
+        self._wait_for_sweeps([context])  # a replica names files in place that are its own region's
 
     def _add_head(self, context: RegionContext) -> None:
         head = read_head(context.primary, context.region.replica_branch)
         if head.exists:  # else no clean-up has run there
             self._heads.append((context, head))
+
+    def _add_tag(self, catalog: CatalogWriter, region: RegionContext, branch: str, commit: str) -> None:
+        """Tag a branch's commit for a region's clean-ups and sweeps, until these pins end."""
+        name = pin_tag(region.region.name, self._until, commit)
+        catalog.create_tag(name, branch, commit)
+        self.callback(_delete_tag, catalog, name, commit)
 
     def _wait_for_sweeps(self, regions: Collection[RegionContext]) -> None:
         """Wait until each sweep that may be at work goes by a poll of all references that has the tags."""

@@ -13,7 +13,8 @@ from sterna.maintenance.restore.model import RestoreRequest
 from sterna.maintenance.restore.run import restore
 from tests.support.small_world import World, make_world, quiet, ruled
 from tests.unit.restore.test_restore import purged, restored
-from tests.unit.verify.tables import Side, publish, sides
+from tests.unit.verify.corruption import flip
+from tests.unit.verify.tables import publish, sides
 
 
 @pytest.fixture
@@ -85,19 +86,13 @@ CHECKSUM_BYTE = 23
 VECTORS = "data/deletes.puffin"
 
 
-def flipped(side: Side, position: int) -> None:
-    data = bytearray(side.path(VECTORS).read_bytes())
-    data[position] ^= 1
-    side.path(VECTORS).write_bytes(bytes(data))
-
-
 def with_vectors(world: World, wrong: str) -> str:
     """A table with deletion vectors that was replicated and dropped; some places have another checksum in one."""
     publish(world, "t", version=3)
     had = world.catalog.reference("main").hash
     for name, side in zip(("home", "eu"), sides(world, "t"), strict=True):
         if name in wrong:
-            flipped(side, CHECKSUM_BYTE)
+            flip(side.path(VECTORS), CHECKSUM_BYTE)
     world.commit(t=None)
     return had
 

@@ -140,13 +140,7 @@ def vectors(*paths: str) -> Break:
 
 def flipped(name: str, position: int) -> Break:
     """Turn one bit of a file: it has the right size and wrong bytes."""
-
-    def change(side: Side, _: str) -> None:
-        data = bytearray(side.path(name).read_bytes())
-        data[position] ^= 1
-        side.path(name).write_bytes(bytes(data))
-
-    return change
+    return lambda side, _: corruption.flip(side.path(name), position)
 
 
 def more_rows(side: Side, world: str) -> None:

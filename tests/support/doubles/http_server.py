@@ -7,7 +7,7 @@ import socket
 import socketserver
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,11 +65,13 @@ def scripted_server(*behaviours: Behaviour) -> Iterator[ScriptedServer]:
             thread.join()
 
 
-def answer(status: int, body: Any, content_type: str = "application/json") -> Behaviour:
-    """Answer with a status and a body; text as it is, anything else as JSON."""
+def answer(
+    status: int, body: Any, content_type: str = "application/json", headers: Mapping[str, str] | None = None
+) -> Behaviour:
+    """Answer with a status, further headers and a body; text as it is, anything else as JSON."""
 
     def behave(_: ScriptedServer, connection: socket.socket) -> None:
-        connection.sendall(_head(status, content_type, len(_bytes(body))) + _bytes(body))
+        connection.sendall(_head(status, content_type, len(_bytes(body)), headers) + _bytes(body))
 
     return behave
 
@@ -106,13 +108,14 @@ def drip(script: ScriptedServer, connection: socket.socket) -> None:
             return
 
 
-def _head(status: int, content_type: str, length: int) -> bytes:
+def _head(status: int, content_type: str, length: int, headers: Mapping[str, str] | None = None) -> bytes:
     # The date is for clients of object stores.
     lines = (
         f"Content-Type: {content_type}",
         f"Content-Length: {length}",
         "Last-Modified: Sun, 22 Nov 2026 08:00:00 GMT",
         "Connection: close",
+        *(f"{name}: {text}" for name, text in (headers or {}).items()),
     )
     return "\r\n".join((f"HTTP/1.1 {status} Some", *lines, "", "")).encode()
 

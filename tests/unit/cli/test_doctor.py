@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import tarfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -30,11 +26,13 @@ from sterna.replication.execution import spark_executor
 from sterna.replication.replica import catalog_copy
 from sterna.replication.replica.region import RegionContext
 from sterna.text.doctor import bundle_texts, doctor_text
+from tests.support.doubles.http_server import answer, scripted_server
 from tests.support.small_world import World, quiet, refusing
 from tests.unit.cli.conftest import Sterna
 
 NOON = 1_780_000_000.0
 DATE = formatdate(NOON, usegmt=True)
+LONG_AGO = {"Date": formatdate(NOON - 10 * 365 * 86_400, usegmt=True)}
 WORKS = Probe("eu", "Java", True, "21 in /java")
 FAILS = Probe("eu", "writing", False, "no", 3, "StoreDenied", "stop", "docs/operations.md#card")
 EXAMINATION = Examination(False, "eu", {"python": "3.11", "sterna": "0.1.0"}, (WORKS, FAILS))
@@ -88,39 +86,15 @@ def test_clocks_differ_by_no_less_than_what_is_seen(
     assert clock_skew_seconds(date, sent, received) == expected
 
 
-@contextmanager
-def old_server(**headers: str) -> Iterator[str]:
-    """A server whose clock is far behind, and that refuses with these headers."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response(403)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-
-        def date_time_string(self, timestamp: float | None = None) -> str:
-            return formatdate(NOON - 10 * 365 * 86_400, usegmt=True)
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
 def test_a_server_of_another_time_is_an_error_whatever_it_answers() -> None:
-    with old_server() as uri, pytest.raises(ClockSkew, match=r"differs by \d+ s: the server says "):
-        check_clock(uri)
+    refusal = answer(403, "", headers=LONG_AGO)
+    with scripted_server(refusal) as server, pytest.raises(ClockSkew, match=r"differs by \d+ s: the server says "):
+        check_clock(server.uri)
 
 
 def test_the_date_of_a_cached_answer_says_nothing_of_a_clock() -> None:
-    with old_server(Age="4711") as uri:
-        assert check_clock(uri) == "its answers come from a cache"
+    with scripted_server(answer(403, "", headers={"Age": "4711", **LONG_AGO})) as server:
+        assert check_clock(server.uri) == "its answers come from a cache"
 
 
 def test_a_server_that_does_not_answer_is_unreachable() -> None:

@@ -7,25 +7,23 @@ what should stand in `test_simulation.py` and `test_rest_catalog.py`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.simulation import test_rest_catalog, test_simulation
 from tests.simulation.rest_world import RestWorld
-from tests.simulation.store import Violation
+from tests.simulation.seeds import Bug, find_bug
 from tests.simulation.world import World
 
 _SEEDS = 130
 _MAX_TRIES = 300  # seeds a bug
-Bug = Callable[[], AbstractContextManager[object]]
 
 
 def main() -> None:
     """Print the rich seeds of both simulations, and each planted bug that is found at another seed than before."""
     seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else _SEEDS)
     traces: Mapping[int, Sequence[str]] = {seed: test_simulation.trace_of(seed) for seed in seeds}
-    _print_rich("test_simulation.py", test_simulation.ALL_TEXTS, traces)
+    _print_rich("test_simulation.py", test_simulation.HAPPENS, traces)
     traces = {seed: test_rest_catalog.play(seed).trace for seed in seeds}
     _print_rich("test_rest_catalog.py", test_rest_catalog.HAPPENS, traces)
     for bug, broken in _cases(test_simulation.test_a_bug_put_in_on_purpose_is_found):
@@ -56,18 +54,10 @@ def _cases(test: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _print_first(world: type[World] | type[RestWorld], bug: Bug, broken: str, first: int) -> None:
-    found = next((seed for seed in range(first, first + _MAX_TRIES) if _is_found(world, bug, broken, seed)), None)
-    if found != first:
-        print(f"{bug.__module__}.{bug.__name__}: {found}, not {first}", flush=True)
-
-
-def _is_found(world: type[World] | type[RestWorld], bug: Bug, broken: str, seed: int) -> bool:
-    try:
-        with bug():
-            world(seed).play()
-    except Violation as error:
-        return broken in str(error)
-    return False
+    found = find_bug(bug, broken, range(first, first + _MAX_TRIES), lambda seed: world(seed).play())
+    seed = found and found[0]
+    if seed != first:
+        print(f"{bug.__module__}.{bug.__name__}: {seed}, not {first}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
-"""Playing many seeds, and telling which one failed."""
+"""Playing many seeds, and telling which one failed, or is the first to find a planted bug."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 
+from tests.simulation.store import Violation
 from tests.simulation.world import World
+
+Bug = Callable[[], AbstractContextManager[object]]
+"""A bug that is there for as long as its context."""
 
 
 def play(seed: int, *, parts: bool = False) -> World:
@@ -18,6 +23,27 @@ def play(seed: int, *, parts: bool = False) -> World:
             f"seed {seed}: {type(error).__name__}: {error}\n{trace}\nagain: --simulation-seed {seed}"
         ) from error
     return world
+
+
+def find_bug(
+    bug: Bug, broken: str, seeds: Iterable[int], play_seed: Callable[[int], object]
+) -> tuple[int, Violation] | None:
+    """Return the first of some seeds at which a planted bug breaks what it should, and how; None without one.
+
+    Args:
+        bug: puts it in.
+        broken: part of the violation.
+        seeds: where to look, in their order.
+        play_seed: plays one, and raises what is violated.
+    """
+    for seed in seeds:
+        try:
+            with bug():
+                play_seed(seed)
+        except Violation as error:
+            if broken in str(error):
+                return seed, error
+    return None
 
 
 def missing_texts(texts: Collection[str], traces: Iterable[Sequence[str]]) -> set[str]:

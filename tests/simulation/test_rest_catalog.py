@@ -6,15 +6,11 @@ python3 run.py test tests/simulation/test_rest_catalog.py --simulation-seed 4711
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
 
 from tests.simulation import rest_bugs
 from tests.simulation.rest_world import RestWorld
-from tests.simulation.seeds import missing_texts
-from tests.simulation.store import Violation
+from tests.simulation.seeds import Bug, find_bug, missing_texts
 
 _ENOUGH = 60  # seeds
 _ABOUT = 10  # seeds
@@ -66,20 +62,14 @@ def test_no_commit_is_lost_or_made_twice_and_main_has_its_own_names(block: int, 
         (rest_bugs.own_commits_are_forgotten, "is served as main hasn't had it since", 4),
     ],
 )
-def test_a_bug_put_in_on_purpose_is_found(
-    bug: Callable[[], AbstractContextManager[object]], broken: str, first: int
-) -> None:
+def test_a_bug_put_in_on_purpose_is_found(bug: Bug, broken: str, first: int) -> None:
     """The search begins at the seed that last was the first to find the bug; another change may move it."""
-    for seed in range(first, first + _ENOUGH):
-        try:
-            with bug():
-                RestWorld(seed).play()
-        except Violation as error:
-            if broken in str(error):
-                print(f"{bug.__name__}: seed {seed}: {error}")
-                play(seed)  # without the bug nothing is wrong with it
-                return
-    pytest.fail(f"{_ENOUGH} seeds did not find that {bug.__name__} breaks {broken!r}")
+    found = find_bug(bug, broken, range(first, first + _ENOUGH), lambda seed: RestWorld(seed).play())
+    if found is None:
+        pytest.fail(f"{_ENOUGH} seeds did not find that {bug.__name__} breaks {broken!r}")
+    seed, error = found
+    print(f"{bug.__name__}: seed {seed}: {error}")
+    play(seed)  # without the bug nothing is wrong with it
 
 
 def test_a_seed_is_the_same_each_time() -> None:

@@ -127,6 +127,13 @@ def signing_address(world: World) -> Iterator[SigningAddress]:
             yield opened
 
 
+@pytest.fixture(scope="module")
+def ns(request: pytest.FixtureRequest, world: World) -> Iterator[str]:
+    """The namespace that a module names `NAMESPACE`."""
+    with world.namespace(request.module.NAMESPACE) as name:
+        yield name
+
+
 @contextmanager
 def serving(world: World, context: RegionContext, spark_catalog: str) -> Iterator[Address]:
     """Serve the address of eu, as a catalog of the session's Spark too.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,12 +21,6 @@ from tests.support.world import World, merge_on_read
 NAMESPACE = "rest_sign"
 HIDDEN = f"{NAMESPACE}.hidden_t"
 KEYS = "x-amz-date", "x-amz-content-sha256", "authorization", "if-none-match"
-
-
-@pytest.fixture(scope="module")
-def ns(world: World) -> Iterator[str]:
-    with world.namespace(NAMESPACE) as name:
-        yield name
 
 
 @pytest.fixture(scope="module")

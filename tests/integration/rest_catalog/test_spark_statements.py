@@ -6,7 +6,6 @@ After them `main`, the address and the replica branch have the same, and `main` 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -15,15 +14,8 @@ from pyiceberg.exceptions import BadRequestError, ForbiddenError
 
 from tests.integration.rest_catalog.comparison import compare, main_metadata, make, rows
 from tests.integration.rest_catalog.conftest import Address
-from tests.support.world import World
 
 NAMESPACE = "rest_statements"
-
-
-@pytest.fixture(scope="module")
-def ns(world: World) -> Iterator[str]:
-    with world.namespace(NAMESPACE) as name:
-        yield name
 
 
 def test_columns_partitions_order_properties_and_refs(address: Address, ns: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,6 @@ from tests.support.world import World
 NAMESPACE = "rest_duckdb"
 _ROW_IDS = "a manifest of deletes with row ids"
 Run = Callable[[str], list[list[Any]]]
-
-
-@pytest.fixture(scope="module")
-def ns(world: World) -> Iterator[str]:
-    with world.namespace(NAMESPACE) as name:
-        yield name
 
 
 @pytest.fixture(scope="module")

@@ -26,12 +26,6 @@ CREATE CATALOG replica WITH (
 
 
 @pytest.fixture(scope="module")
-def ns(world: World) -> Iterator[str]:
-    with world.namespace(NAMESPACE) as name:
-        yield name
-
-
-@pytest.fixture(scope="module")
 def flink(
     address: Address, settings: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Flink]:

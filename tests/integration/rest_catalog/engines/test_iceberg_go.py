@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,12 +15,6 @@ from tests.support.strangers import NAMESPACE as OTHERS
 from tests.support.world import World, pyiceberg_properties
 
 NAMESPACE = "rest_go"
-
-
-@pytest.fixture(scope="module")
-def ns(world: World) -> Iterator[str]:
-    with world.namespace(NAMESPACE) as name:
-        yield name
 
 
 @pytest.fixture(scope="module")

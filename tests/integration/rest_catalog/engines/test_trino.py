@@ -36,12 +36,6 @@ def trino(
     server.process.stop()
 
 
-@pytest.fixture(scope="module")
-def ns(world: World) -> Iterator[str]:
-    with world.namespace(NAMESPACE) as name:
-        yield name
-
-
 def test_trino_changes_rows_of_a_table_of_another_region(address: Address, ns: str, trino: Trino) -> None:
     world = address.world
     table = make(world, "rows", 2, namespace=ns)

@@ -15,13 +15,9 @@ from typing import Any
 import pytest
 
 from sterna.jvm.jars import cache_folder, file_lock
+from sterna.servers.s3 import CLIENT_ENVIRONMENT
 
 _HERE = Path(__file__).parent
-# Servers of S3's protocol that know nothing of newer checksums store their framing as content.
-_CHECKSUMS = {
-    "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
-    "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
-}
 
 
 class StatementError(Exception):
@@ -54,7 +50,7 @@ class EngineProgram:
             StatementError: it failed.
         """
         command = [self.program, self.address, *table.split("."), statement, argument]
-        environment = {**os.environ, **_CHECKSUMS, "ICEBERG_STORE": json.dumps(dict(self.store))}
+        environment = {**os.environ, **CLIENT_ENVIRONMENT, "ICEBERG_STORE": json.dumps(dict(self.store))}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise StatementError(f"{statement} {argument}: {done.stderr.strip()}")

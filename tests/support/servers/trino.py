@@ -16,6 +16,7 @@ import httpx
 from sterna.jvm.jars import Jar, cache_folder, file_lock
 from sterna.servers.jars import fetch_jars
 from sterna.servers.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+from sterna.servers.s3 import CLIENT_ENVIRONMENT
 from tests.support.foreign_readers import engines_python
 
 VERSION: Final = "476"
@@ -31,11 +32,6 @@ _WANTED: Final = ("lib/", "plugin/iceberg/")
 _START_SECONDS: Final = 300
 _STATEMENT_SECONDS: Final = 300
 _POLL_SECONDS: Final = 0.05
-# Servers of S3's protocol that know nothing of newer checksums store their framing as content.
-_CHECKSUMS: Final = {
-    "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
-    "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
-}
 
 
 class TrinoError(Exception):
@@ -103,7 +99,7 @@ def start_trino(work: Path, catalogs: Mapping[str, str]) -> Trino:
     command += ["-Djdk.attach.allowAttachSelf=true", "-Dnode.environment=test", "-Dnode.id=one"]
     command += [f"-Dnode.data-dir={work / 'data'}", f"-Dconfig={settings / 'config.properties'}"]
     command += ["-cp", f"{home / 'lib'}/*", "io.trino.server.TrinoServer"]
-    variables = {**os.environ, **_CHECKSUMS}
+    variables = {**os.environ, **CLIENT_ENVIRONMENT}
     process = start_process("Trino", command, log=work / "trino.log", env=variables, cwd=work)
     wait_until_ready(process, lambda: _is_ready(url), timeout=_START_SECONDS)
     return Trino(process, url, next(iter(catalogs)))

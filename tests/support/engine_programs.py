@@ -72,55 +72,26 @@ class EngineProgram:
 
 def iceberg_go() -> Path:
     """Return the program of iceberg-go, of the modules in go.sum; skips the test where they can't be had."""
-    caches = {"GOCACHE": "go/build", "GOMODCACHE": "go/modules"}
-    fetch = ["go", "list", "-deps", "."]
-    build = ["go", "build", "-o", "{work}/engine", "."]
-    source = _Source("iceberg_go", ("go.mod", "go.sum", "main.go"), caches, fetch, build, "engine")
-    # Its modules can be deleted without changed permissions, and only the first command looks for them elsewhere.
-    return _built(source, {"GOFLAGS": "-modcacherw -buildvcs=false"}, {"GOPROXY": "off"})
-
-
-@dataclass(frozen=True)
-class _Source:
-    """The source of a program, and how it is built.
-
-    Args:
-        name: its folder here.
-        files: what decides the program.
-        caches: environment variable → a folder in sterna's cache, for what is downloaded and compiled.
-        fetch: the command that downloads what it is built of.
-        build: the command that builds it; `{work}` is a folder for that.
-        product: the program, in that folder.
-    """
-
-    name: str
-    files: Sequence[str]
-    caches: Mapping[str, str]
-    fetch: Sequence[str]
-    build: Sequence[str]
-    product: str
-
-
-def _built(source: _Source, variables: Mapping[str, str], offline: Mapping[str, str]) -> Path:
-    tool = source.fetch[0]
-    if shutil.which(tool) is None:
-        pytest.skip(f"{source.name} is built by {tool}, which is not installed")
-    home = _HERE / source.name
-    digest = hashlib.sha256(b"".join((home / file).read_bytes() for file in source.files)).hexdigest()[:16]
-    folder = cache_folder() / "engines" / f"{source.name}-{digest}"
+    if shutil.which("go") is None:
+        pytest.skip("iceberg_go is built by go, which is not installed")
+    source, cache = _HERE / "iceberg_go", cache_folder()
+    content = b"".join((source / file).read_bytes() for file in ("go.mod", "go.sum", "main.go"))
+    folder = cache / "engines" / f"iceberg_go-{hashlib.sha256(content).hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     program, work = folder / "engine", folder / "work"
-    environment = {**os.environ, **variables}
-    environment |= {name: str(cache_folder() / path) for name, path in source.caches.items()}
+    caches = {"GOCACHE": str(cache / "go/build"), "GOMODCACHE": str(cache / "go/modules")}
+    # Modules can be deleted without changed permissions.
+    environment = {**os.environ, **caches, "GOFLAGS": "-modcacherw -buildvcs=false"}
     with file_lock(folder / "lock"):
         if not program.exists():
             work.mkdir(exist_ok=True)
-            if problem := _problem(source.fetch, home, environment):
-                pytest.skip(f"what {source.name} is built of can't be downloaded: {problem}")
-            build = [word.format(work=work) for word in source.build]
-            if problem := _problem(build, home, {**environment, **offline}):
-                pytest.fail(f"{source.name} can't be built: {problem}")
-            (work / source.product).rename(program)
+            if problem := _problem(["go", "list", "-deps", "."], source, environment):
+                pytest.skip(f"what iceberg_go is built of can't be downloaded: {problem}")
+            # Only the command before looks for modules elsewhere.
+            build = ["go", "build", "-o", f"{work}/engine", "."]
+            if problem := _problem(build, source, {**environment, "GOPROXY": "off"}):
+                pytest.fail(f"iceberg_go can't be built: {problem}")
+            (work / "engine").rename(program)
             shutil.rmtree(work)
     return program
 

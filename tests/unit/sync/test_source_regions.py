@@ -101,7 +101,7 @@ def check(case: Case) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_cheapest_region_thatmay_have_the_files_is_first(seed: int) -> None:
+def test_the_cheapest_region_that_may_have_the_files_is_first(seed: int) -> None:
     check(random_case(seed))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 
+import pytest
+
 from tests.simulation.store import Violation
 from tests.simulation.world import World
 
@@ -44,6 +46,23 @@ def find_bug(
             if broken in str(error):
                 return seed, error
     return None
+
+
+def assert_found(
+    bug: Bug, broken: str, seeds: Sequence[int], play_seed: Callable[[int], object], play_right: Callable[[int], object]
+) -> None:
+    """Fail where some seeds don't find a planted bug, or where the one that does isn't right without it.
+
+    Args:
+        bug, broken, seeds, play_seed: as of `find_bug`.
+        play_right: plays a seed, and fails where anything is violated.
+    """
+    found = find_bug(bug, broken, seeds, play_seed)
+    if found is None:
+        pytest.fail(f"{len(seeds)} seeds did not find that {bug.__name__} breaks {broken!r}")
+    seed, error = found
+    print(f"{bug.__name__}: seed {seed}: {error}")
+    play_right(seed)
 
 
 def missing_texts(texts: Collection[str], traces: Iterable[Sequence[str]]) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulation import rest_bugs
 from tests.simulation.rest_world import RestWorld
-from tests.simulation.seeds import Bug, find_bug, missing_texts
+from tests.simulation.seeds import Bug, assert_found, missing_texts
 
 _ENOUGH = 60  # seeds
 _ABOUT = 10  # seeds
@@ -64,12 +64,7 @@ def test_no_commit_is_lost_or_made_twice_and_main_has_its_own_names(block: int, 
 )
 def test_a_bug_put_in_on_purpose_is_found(bug: Bug, broken: str, first: int) -> None:
     """The search begins at the seed that last was the first to find the bug; another change may move it."""
-    found = find_bug(bug, broken, range(first, first + _ENOUGH), lambda seed: RestWorld(seed).play())
-    if found is None:
-        pytest.fail(f"{_ENOUGH} seeds did not find that {bug.__name__} breaks {broken!r}")
-    seed, error = found
-    print(f"{bug.__name__}: seed {seed}: {error}")
-    play(seed)  # without the bug nothing is wrong with it
+    assert_found(bug, broken, range(first, first + _ENOUGH), lambda seed: RestWorld(seed).play(), play)
 
 
 def test_a_seed_is_the_same_each_time() -> None:

@@ -11,7 +11,7 @@ from sterna.iceberg.deletes import position_deletes
 from sterna.notifications.change_log.event import DROPPED, HELD, UPDATED
 from sterna.replication.replica.held import IN_TRANSIT, WAITS
 from tests.simulation import bugs
-from tests.simulation.seeds import Bug, find_bug, missing_texts, play
+from tests.simulation.seeds import Bug, assert_found, missing_texts, play
 from tests.simulation.world import World
 
 ENOUGH = 300  # seeds
@@ -107,12 +107,7 @@ def test_a_bug_put_in_on_purpose_is_found(bug: Bug, broken: str) -> None:
 
 def look_for(bug: Bug, broken: str) -> None:
     first = FIRST.get(bug, 0)
-    found = find_bug(bug, broken, range(first, first + ENOUGH), lambda seed: World(seed).play())
-    if found is None:
-        pytest.fail(f"{ENOUGH} seeds did not find that {bug.__name__} breaks {broken!r}")
-    seed, error = found
-    print(f"{bug.__name__}: seed {seed}: {error}")
-    play(seed)  # without the bug nothing is wrong with it
+    assert_found(bug, broken, range(first, first + ENOUGH), lambda seed: World(seed).play(), play)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -133,11 +133,23 @@ def _restores_since(catalog: CatalogReader, head: str, oldest: datetime) -> list
     """
     with _lock:
         cached = dict(_restores)
-    restores = list(cached.get(head, ()))
-    history = () if head in cached else _history(catalog, head)
+    restores = cached[head] if head in cached else _read_restores(catalog, head, oldest, cached)
+    recent = [restore for restore in restores if restore.time >= oldest][:_MAX_RESTORES]
+    with _lock:
+        _restores[head] = tuple(recent)
+        _restores.move_to_end(head)
+        while len(_restores) > _MAX_CACHED_HEADS:
+            _restores.popitem(last=False)
+    return recent
+
+
+def _read_restores(
+    catalog: CatalogReader, head: str, oldest: datetime, cached: Mapping[str, Sequence[_Restore]]
+) -> list[_Restore]:
+    restores: list[_Restore] = []
     # Of a `main` whose older commits the catalog has lost, the newer ones count.
     with suppress(ReferenceNotFound):
-        for commit in islice(history, _MAX_WALKED_COMMITS):
+        for commit in islice(_history(catalog, head), _MAX_WALKED_COMMITS):
             if commit.hash in cached:
                 restores += cached[commit.hash]
                 break
@@ -145,12 +157,6 @@ def _restores_since(catalog: CatalogReader, head: str, oldest: datetime) -> list
                 break
             if RESTORED_FROM in commit.properties:
                 restores.append(_read_restore(catalog, commit.hash))
-    restores = [restore for restore in restores if restore.time >= oldest][:_MAX_RESTORES]
-    with _lock:
-        _restores[head] = tuple(restores)
-        _restores.move_to_end(head)
-        while len(_restores) > _MAX_CACHED_HEADS:
-            _restores.popitem(last=False)
     return restores
 
 

@@ -54,11 +54,12 @@ def groups() -> Mapped[str, Sequence[str]]:
         )
         for ending, version, generation in ((".metadata.json", 2, 0), (".gz.metadata.json", 3, 1))
     ]
-    metadata.append(
+    metadata += [
         mapping.metadata_uri(
-            "s3://lake/t/metadata/00001-a.metadata.json", DEFAULT_POLICY, MetadataVersion(2), extra_snapshot_id=4711
+            f"s3://lake/t/metadata/{stem}.metadata.json", DEFAULT_POLICY, MetadataVersion(2), extra_snapshot_id=shown
         )
-    )
+        for stem, shown in (("00001-a", 4711), ("v1", None))
+    ]
     return {
         "Values in the parts of news, whose places count": _news(),
         "What a batch of the large lane has brought: bytes by key": [fetched_text({"ns.a": 1})],

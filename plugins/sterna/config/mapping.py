@@ -28,11 +28,16 @@ from sterna.config.registry.residency import ExcludedPlace, excluded_places
 from sterna.errors import NotResident, RegistryError, UnregisteredUri, UnsafeUri, Unsupported
 
 _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
-_EXTRA_SNAPSHOT = re.compile(r"-[0-9a-f]{16}-s(-?[0-9]{1,19})(?:(?:\.gz)?\.metadata\.json(?:\.gz)?)?$")
-# What `Mapping.metadata_uri` adds to a name.
-_METADATA_DIGEST = re.compile(
-    r"-[0-9a-f]{16}(?:-s-?[0-9]{1,19})?(?=(?:\.gz\.metadata\.json|\.metadata\.json(?:\.gz)?)?$)"
+# What `Mapping.metadata_uri` adds to a name: a digest, and a snapshot's id as 17 hex digits. Before 2026-12 the id was
+# decimal, after an "s".
+_METADATA_SUFFIX = re.compile(
+    r"-[0-9a-f]{16}(?:-(?P<id>[0-9a-f]{17})|-s(?P<decimal>-?[0-9]{1,19}))?"
+    r"(?=(?:\.gz\.metadata\.json|\.metadata\.json(?:\.gz)?)?$)"
 )
+# Trino reads `<digits>-<hex digits and dashes>` or `v<digits>` before the ending, and nothing else.
+_HADOOP_STEM = re.compile(r"v([0-9]+)")
+_DASHED_STEM = re.compile(r"[0-9]+-+")
+_ID_MODULUS = 2**64
 _SAFE_URI_CHARACTERS = 255  # characters of a whole URI, in ASCII
 _MAX_CACHED_FOLDERS = 100_000
 # A disk takes several slashes for one; in a store they are another key.
@@ -337,17 +342,18 @@ class Mapping:
         """Return the URI of a metadata.json's localized copy: `<mapped folder>/<stem>-<digest><ending>`.
 
         With a snapshot that the policy leaves out and the catalog's entry names it is
-        `<mapped folder>/<stem>-<digest>-s<snapshot id><ending>`: `extra_snapshot_id` takes the id out again.
+        `<mapped folder>/<stem>-<digest>-<snapshot id><ending>`: `extra_snapshot_id` takes the id out again.
 
         The digest covers the mapping, the table's policy, the localizer's version, and for views the names of their own
         catalog, so that the content is a function of the URI. Engines read the version number in front and the codec
-        from the ending: both stay.
+        from the ending: both stay. The stem is the source's, but `v5` becomes `5-`: Trino reads digits, a dash, and
+        then hex digits and dashes alone.
         """
         folder, _, name = self.localized_uri(uri, version).rpartition("/")
         ending = next((ending for ending in _METADATA_ENDINGS if name.endswith(ending)), "")
         digest = self.digest(policy, version.localizer_version, view=view)
-        suffix = "" if extra_snapshot_id is None else f"-s{extra_snapshot_id}"
-        mapped = f"{folder}/{name.removesuffix(ending)}-{digest}{suffix}{ending}"
+        suffix = "" if extra_snapshot_id is None else f"-{extra_snapshot_id % _ID_MODULUS:017x}"
+        mapped = f"{folder}/{_mapped_stem(name.removesuffix(ending))}-{digest}{suffix}{ending}"
         validate_key(uri, mapped)
         return mapped
 
@@ -387,7 +393,26 @@ def without_digest(metadata: str) -> str:
     Args:
         metadata: the localized one's path or URI, as `Mapping.metadata_uri` made its name.
     """
-    return _METADATA_DIGEST.sub("", metadata)
+    match = _METADATA_SUFFIX.search(metadata)
+    if match is None:
+        return metadata
+    folder, slash, stem = metadata[: match.start()].rpartition("/")
+    return f"{folder}{slash}{_source_stem(stem)}{metadata[match.end() :]}"
+
+
+def _mapped_stem(stem: str) -> str:
+    """Return the stem of a localized metadata.json's name, which `_source_stem` takes back."""
+    hadoop = _HADOOP_STEM.fullmatch(stem)
+    if hadoop is not None:
+        return f"{hadoop[1]}-"
+    return f"{stem}-" if _DASHED_STEM.fullmatch(stem) else stem
+
+
+def _source_stem(stem: str) -> str:
+    if _DASHED_STEM.fullmatch(stem) is None:
+        return stem
+    digits = stem.rstrip("-")
+    return f"v{digits}" if len(stem) == len(digits) + 1 else stem[:-1]
 
 
 def extra_snapshot_id(metadata: str) -> int | None:
@@ -399,8 +424,11 @@ def extra_snapshot_id(metadata: str) -> int | None:
     Returns:
         The snapshot's id; None where the policy alone decides which snapshots there are.
     """
-    match = _EXTRA_SNAPSHOT.search(metadata)
-    return int(match[1]) if match else None
+    match = _METADATA_SUFFIX.search(metadata)
+    if match is None or match["id"] is None:
+        return int(match["decimal"]) if match and match["decimal"] else None
+    unsigned = int(match["id"], 16)
+    return unsigned - _ID_MODULUS if unsigned >= _ID_MODULUS // 2 else unsigned
 
 
 def validate_bindings(registry: Registry, bound: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """Mapping a URI to its place in a replica and back, and refusing those that must not be followed."""
 
 import pickle
+import re
 
 import pytest
 from hypothesis import assume, example, given
@@ -326,14 +327,42 @@ def test_metadata_keeps_version_and_codec_and_gets_the_digest(ending: str) -> No
 def test_the_name_tells_the_snapshot_that_the_entry_alone_keeps(ending: str, snapshot: int) -> None:
     policy, plain = Policy(tables=["**"]), f"s3://lake/t/metadata/00003-uuid{ending}"
     digest = MAPPING.digest(policy, 2)
-    for uri in (plain, f"s3://lake/t/metadata/00003-uuid-{digest}-s5{ending}", f"{plain}-s5", f"{plain}-{digest}"):
+    suffixes = (f"-{digest}-s5", f"-{digest}-{5:017x}", f"-{5:017x}")
+    stems = (f"s3://lake/t/metadata/00003-uuid{suffix}{ending}" for suffix in suffixes)
+    for uri in (plain, *stems, f"{plain}-s5", f"{plain}-{digest}"):
         without = MAPPING.metadata_uri(uri, policy, TODAY)
         place = MAPPING.metadata_uri(uri, policy, TODAY, extra_snapshot_id=snapshot)
         assert (extra_snapshot_id(without), extra_snapshot_id(place)) == (None, snapshot)
-        assert place.replace(f"-{digest}-s{snapshot}", f"-{digest}") == without
+        assert place.replace(f"-{digest}-{snapshot % 2**64:017x}", f"-{digest}") == without
         if ending.endswith(("json", "gz")) and uri.endswith(ending):
             assert MAPPING.metadata_origin(place) == MAPPING.metadata_origin(without) == uri
             assert source_metadata_uri(place, Places(MAPPING)) == source_metadata_uri(without, Places(MAPPING)) == uri
+
+
+# Trino 476 reads no other name by Nessie.
+_TRINO_NAME = re.compile(r"(\d+-[-a-fA-F0-9]*|v\d+)(\.[a-zA-Z0-9]+)?\.metadata\.json(\.[a-zA-Z0-9]+)?")
+
+
+@pytest.mark.parametrize("ending", [".metadata.json", ".gz.metadata.json", ".metadata.json.gz"])
+@pytest.mark.parametrize("snapshot", [None, 4711, -4711])
+def test_trino_reads_each_name_that_it_reads_on_main(ending: str, snapshot: int | None) -> None:
+    stems = ("v5", "v05", "v0", "5-", "5--", "05-", "00005-1b2c", "00003-409702ba-4735-4645-8f14-09537cc0b2c8")
+    places = {}
+    for stem in stems:
+        uri = f"s3://lake/t/metadata/{stem}{ending}"
+        places[uri] = MAPPING.metadata_uri(uri, Policy(tables=["**"]), TODAY, extra_snapshot_id=snapshot)
+        assert _TRINO_NAME.fullmatch(places[uri].rpartition("/")[2])
+        assert MAPPING.metadata_origin(places[uri]) == uri
+    assert len(set(places.values())) == len(stems)
+
+
+@pytest.mark.parametrize("stem", ["v5", "5", "00003-uuid"])
+def test_names_that_version_0_1_wrote_are_read(stem: str) -> None:
+    place = f"s3://eu-bucket/replica/_localized/lake/t/metadata/{stem}-{'0' * 16}"
+    for suffix, snapshot in (("", None), ("-s4711", 4711), ("-s-4711", -4711)):
+        old = f"{place}{suffix}.metadata.json"
+        assert extra_snapshot_id(old) == snapshot
+        assert MAPPING.metadata_origin(old) == f"s3://lake/t/metadata/{stem}.metadata.json"
 
 
 def test_the_digest_depends_on_bindings_and_not_on_how_a_policy_names_its_tables() -> None:

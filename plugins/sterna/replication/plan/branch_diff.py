@@ -100,7 +100,7 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
         raise UsageError(f"{head.held_list.read_error}", hint="sync all tables: that writes the list again")
     catalog = context.primary
     source_hash = catalog.reference(SOURCE_BRANCH).hash
-    has_watermark = bool(head.watermark) and catalog.exists(head.watermark)
+    has_watermark = bool(head.watermark) and (head.watermark == source_hash or catalog.exists(head.watermark))
     if options.reset_watermark_to:
         history = validate_reset_target(
             context, source_hash, head.watermark if has_watermark else "", options.reset_watermark_to

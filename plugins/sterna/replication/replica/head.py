@@ -121,10 +121,12 @@ def read_head(catalog: CatalogReader, branch: str) -> Head:
         BranchChanged: the head commit isn't sterna's; the message names it.
     """
     try:
-        reference = catalog.reference(branch)
+        commit = newest_commit(catalog, branch)  # one round trip: the newest commit's hash is the branch's
+        if commit is None:
+            reference = catalog.reference(branch)
+            commit = newest_commit(catalog, f"{branch}@{reference.hash}")
     except ReferenceNotFound:
         return Head(catalog.no_ancestor(), exists=False)
-    commit = newest_commit(catalog, f"{branch}@{reference.hash}")
     if commit is None:
         return Head(reference.hash, exists=True)
     require_own_commit(branch, commit)

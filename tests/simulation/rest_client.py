@@ -240,7 +240,8 @@ class Client(Actor):
             service, key = process.service, self._key(name)
             answer = self._exchange(process, lambda: service.create_table(("n",), request, key).body())  # noqa: B023
             self.tell(f"{answer.status} for {name} {answer.why}")
-            if answer.status == OK and ("n", name) not in self._around.main.tables():
+            # It may have been renamed since.
+            if answer.status == OK and not any(("n", name) in keys for keys in self._around.main.changed):
                 raise Violation(f"rest: acknowledged, and not on main: {name}")
             unknown |= answer.status in (NO_ANSWER, UNKNOWN)
             if answer.status == CONFLICT and (key or not unknown):

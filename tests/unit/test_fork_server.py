@@ -51,7 +51,13 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_job_gets_no_credentials(server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AIRFLOW_CONN_LAKE_EU", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD", "db_token"):
+    for name in (
+        "AIRFLOW_CONN_LAKE_EU",
+        "AWS_SECRET_ACCESS_KEY",
+        "MY_PASSWORD",
+        "db_token",
+        "OTEL_EXPORTER_OTLP_HEADERS",
+    ):
         monkeypatch.setenv(name, "hunter2")
     monkeypatch.setenv("PLAIN", "kept")
     assert server.run(job(tmp_path, "environment"), _MEMORY, 60.0) is None

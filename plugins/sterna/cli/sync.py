@@ -24,6 +24,7 @@ from sterna.cli.prompts import should_apply
 from sterna.cli.signals import interrupt_on_sigterm
 from sterna.concurrency.priority import lower_process_priority
 from sterna.errors import ExitCode
+from sterna.tracing.export import exported_traces
 
 if TYPE_CHECKING:
     from sterna.replication.plan.options import SyncOptions
@@ -94,7 +95,7 @@ def sync(
         if dry_run:
             show_plan(output, context, options, progress)
             return
-        with interrupt_on_sigterm():
+        with interrupt_on_sigterm(), exported_traces(progress):
             report = run_sync(context, options, progress, until_done=not once)
     show_report(output, report, context.region.replica_branch)
 
@@ -130,7 +131,7 @@ def follow(
         if verbose:
             follower.progress = progress
         try:
-            with interrupt_on_sigterm():
+            with interrupt_on_sigterm(), exported_traces(progress):
                 follower.run()
         except KeyboardInterrupt:
             progress("ended; the next sync continues from here")
@@ -173,9 +174,10 @@ def reset_watermark(
         if dry_run:
             show_plan(output, context, options, progress)
             return
-        report = run_sync(context, options, progress, until_done=False)
-        if report.more:
-            report = run_sync(context, SyncOptions(), progress)
+        with exported_traces(progress):
+            report = run_sync(context, options, progress, until_done=False)
+            if report.more:
+                report = run_sync(context, SyncOptions(), progress)
     show_report(output, report, context.region.replica_branch)
 
 

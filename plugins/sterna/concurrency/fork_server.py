@@ -30,7 +30,7 @@ _ERRORS_FILE = "errors"
 _GRACE_SECONDS = 60.0  # seconds beyond a job's own, after which the fork server counts as stuck
 _POLL_SECONDS = 0.02
 # A job needs none of them, and the content that it reads may take its process over.
-_SECRET_VARIABLE = re.compile(r"^(AIRFLOW_CONN_|AIRFLOW__|AWS_|AZURE_|GOOGLE_)|SECRET|PASSWORD|TOKEN|CREDENTIAL")
+_SECRET_VARIABLE = re.compile(r"^(AIRFLOW_CONN_|AIRFLOW__|AWS_|AZURE_|GOOGLE_|OTEL_)|SECRET|PASSWORD|TOKEN|CREDENTIAL")
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,10 @@ from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.replica.retry import Backoff
 from sterna.replication.sync import stages
 from sterna.replication.sync.run import execute_plan
+from sterna.replication.sync.stage_spans import report_attributes, sync_attributes
 from sterna.runtime.failures import Failures, unexpected_error
 from sterna.runtime.retry_delay import RetryDelay
+from sterna.tracing.span import annotate, open_span, own_attributes
 
 log = logging.getLogger(__name__)
 _NAME = "follow"
@@ -195,7 +197,8 @@ class Follower:
             return self._poll_interval(now)
         if head not in self._synced_hashes:
             self._busy_until = now + self.options.busy_seconds
-        return self._sync(context, head, now)
+        with open_span("sterna.sync", sync_attributes(context, SMALL_SYNC)):
+            return self._sync(context, head, now)
 
     def _is_sync_due(self, context: RegionContext, head: str, now: float) -> bool:
         if self._deferred is not None:
@@ -248,6 +251,7 @@ class Follower:
         return self._record_report(report, head)
 
     def _record_report(self, report: Report, head: str) -> float:
+        annotate(report_attributes(report))
         now = time.monotonic()
         self._sync_count += 1
         if self._sync_count % self.options.reopen_after_syncs == 0:
@@ -265,6 +269,7 @@ class Follower:
 
     def _defer(self, reason: str, replica_hash: str) -> float:
         """Leave a plan to a DAG, and wait until it has published, or doesn't seem to."""
+        annotate(own_attributes(outcome="deferred"))
         last = self._deferred
         if last is None or last.reason != reason:
             self.notify(f"left to the DAG: {reason}")

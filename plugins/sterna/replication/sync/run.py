@@ -15,12 +15,15 @@ from sterna.replication.replica.bulk_state import keep_alive, read_bulk_state
 from sterna.replication.replica.model import Report, StageReport
 from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.sync import stages
+from sterna.replication.sync.stage_spans import report_attributes, sync_attributes
+from sterna.tracing.span import traced
 
 _MAX_PLANS = 10_000  # a bound against a bug, not against work: a seed of a million tables in groups of a hundred
 _MAX_BULK_RUNS = 1_000  # likewise: each leaves half of what it found at most, or the small lane takes it
 _POLL_SECONDS = 2.0
 
 
+@traced("sterna.sync", sync_attributes, report_attributes)
 def sync(
     context: RegionContext,
     options: SyncOptions,

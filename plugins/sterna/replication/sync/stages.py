@@ -43,7 +43,16 @@ from sterna.replication.sync.localize import localize_files
 from sterna.replication.sync.preflight import localization_failures
 from sterna.replication.sync.publish import is_up_to_date, publish_plan, resolve_plan
 from sterna.replication.sync.restore_branch import restore_branch
+from sterna.replication.sync.stage_spans import (
+    annotate_plan,
+    batch_attributes,
+    report_attributes,
+    run_attributes,
+    stage_attributes,
+    sync_attributes,
+)
 from sterna.replication.sync.verbatim import complete_verbatim, copy_verbatim
+from sterna.tracing.span import Attributes, own_attributes, traced
 
 T = TypeVar("T")
 # Seconds that a sync waits for a clean-up, which deletes for half a minute at a time: enough to see that one is dead.
@@ -70,6 +79,13 @@ class PlannedRun:
     deferred: str = ""
 
 
+def _planned_attributes(planned: PlannedRun) -> Attributes:
+    outcome = planned.report.outcome if planned.report else "deferred" if planned.deferred else "planned"
+    files, size = sum(batch.files for batch in planned.batches), sum(batch.bytes for batch in planned.batches)
+    return own_attributes(outcome=outcome, batches=len(planned.batches), files=files, bytes=size)
+
+
+@traced("sterna.plan", sync_attributes, _planned_attributes)
 def plan(
     context: RegionContext,
     options: SyncOptions,
@@ -103,6 +119,7 @@ def plan(
         sync_plan, files = _retry_while_busy(
             lambda: make_plan(run_context, options, progress, run_id, listing_engine), progress
         )
+    annotate_plan(sync_plan)
     progress(summarize(sync_plan))
     if sync_plan.idle:
         return PlannedRun("", (), _finish_idle(run_context, sync_plan, started, progress))
@@ -151,6 +168,7 @@ def _save_plan(context: RegionContext, sync_plan: Plan, files: pa.Table | None) 
     return run
 
 
+@traced("sterna.copy", batch_attributes, stage_attributes)
 def copy(
     context: RegionContext,
     run: str,
@@ -177,7 +195,7 @@ def copy(
             again sends nothing twice that arrived.
         UsageError: the registry changed since the plan.
     """
-    sync_plan = load_plan(context, run)
+    sync_plan = _load_stage_plan(context, run)
     run_progress = read_run_progress(context, run, sync_plan)
     columns = ("table", "source", "target", "size")
     planned_batch = next((candidate for candidate in sync_plan.batches if candidate.number == batch), None)
@@ -223,6 +241,7 @@ def copy(
     )
 
 
+@traced("sterna.localize", run_attributes, stage_attributes)
 def localize(
     context: RegionContext, run: str, copied: StageReport, progress: Progress, engine: Engine | None = None
 ) -> StageReport:
@@ -233,7 +252,7 @@ def localize(
             others can't be used; a later run resumes.
         UsageError: the registry changed since the plan.
     """
-    sync_plan = load_plan(context, run)
+    sync_plan = _load_stage_plan(context, run)
     _raise_if_unpublishable(sync_plan, copied)
     excluded = [failure.table for failure in copied.failed] + (
         bulk_run.announced_tables(context, sync_plan) if sync_plan.lane else []
@@ -266,6 +285,7 @@ def blocking_error(context: RegionContext, run: str, copied: StageReport) -> Ste
     return None
 
 
+@traced("sterna.finish_bulk", run_attributes, report_attributes)
 def finish_bulk(
     context: RegionContext, run: str, copied: StageReport, localized: StageReport, progress: Progress
 ) -> Report:
@@ -276,7 +296,7 @@ def finish_bulk(
         StoreUnreachable, StoreDenied, CatalogError: the region's store, or the catalog, can't be used.
     """
     started = time.monotonic()
-    sync_plan = load_plan(context, run)
+    sync_plan = _load_stage_plan(context, run)
     _require_all_batches(sync_plan, copied)
     report = bulk_run.finish_bulk_run(context, run, sync_plan, copied, localized, time.monotonic() - started)
     run_folder.delete_working_files(context, run, sync_plan)
@@ -284,6 +304,7 @@ def finish_bulk(
     return report
 
 
+@traced("sterna.publish", run_attributes, report_attributes)
 def publish(
     context: RegionContext, run: str, copied: StageReport, localized: StageReport, progress: Progress
 ) -> Report:
@@ -298,7 +319,7 @@ def publish(
             or the registry changed since the plan.
     """
     started = time.monotonic()
-    sync_plan = load_plan(context, run)
+    sync_plan = _load_stage_plan(context, run)
     if sync_plan.lane:
         raise UsageError("this run's plan is for the large lane, which publishes nothing: end it, and sync")
     _require_all_batches(sync_plan, copied)
@@ -365,6 +386,12 @@ def _require_all_batches(sync_plan: Plan, copied: StageReport) -> None:
             f"{expected} files were to be copied, {copied.files} are proven present and {copied.missing} failed: a "
             "copy batch was left out"
         )
+
+
+def _load_stage_plan(context: RegionContext, run: str) -> Plan:
+    sync_plan = load_plan(context, run)
+    annotate_plan(sync_plan)
+    return sync_plan
 
 
 def load_plan(context: RegionContext, run: str) -> Plan:

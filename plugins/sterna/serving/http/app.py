@@ -31,6 +31,7 @@ from sterna.serving.http.logs import FIELDS
 from sterna.serving.http.metrics import metrics_text
 from sterna.serving.http.queries_router import QueriesRouter
 from sterna.serving.http.services import GatewayServices
+from sterna.tracing.span import Span, open_span, own_attributes
 
 log = logging.getLogger(__name__)
 _MAX_HEADER_BYTES = 16 * 1024
@@ -108,7 +109,7 @@ def _add_operation_routes(app: FastAPI, gateway: Gateway, services: GatewayServi
 
 
 class RequestMiddleware:
-    """What happens around each request: a number for it, a line in the log, and no way out for what is internal."""
+    """What happens around each request: a number, a span and a line in the log, and no way out for what is internal."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app = app
@@ -119,8 +120,19 @@ class RequestMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        request_id, status, started = secrets.token_hex(8), 0, time.monotonic()
+        request_id, started = secrets.token_hex(8), time.monotonic()
         scope.setdefault("state", {})["request_id"] = request_id
+        attributes = own_attributes(region=self._gateway.audience.region, request_id=request_id)
+        with open_span("request", attributes, scope["headers"]) as span:
+            status = await self._answer(scope, receive, send, request_id)
+            # The route's own path and never the client's: that one may be anything, and endless in number.
+            route = getattr(scope.get("route"), "path", None) or "other"
+            _describe_request(span, scope.get("method", "GET"), route, status)
+        self._log_request(scope, request_id, route, status, time.monotonic() - started)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> int:
+        """Answer one request, and return the status; 0 where nothing was sent."""
+        status = 0
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -143,22 +155,28 @@ class RequestMiddleware:
             if not status:
                 failed = RequestError(500, "Error processing request")
                 await _error_response(scope, failed)(scope, receive, send_with_id)
-        self._log_request(scope, request_id, status, time.monotonic() - started)
+        return status
 
-    def _log_request(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
-        # The route's own path and never the client's: that one may be anything, and endless in number.
-        route = getattr(scope.get("route"), "path", None) or "other"
+    def _log_request(self, scope: Scope, request_id: str, route: str, status: int, seconds: float) -> None:
         self._gateway.metrics.requests[(route, status)] += 1
         fields = {"request_id": request_id, "path": route, "status": status, "seconds": round(seconds, 3)}
         client = (scope.get("client") or ("",))[0]
         log.info("request", extra={FIELDS: {**fields, "method": scope.get("method", "WS"), "client": client}})
 
 
+def _describe_request(span: Span, method: str, route: str, status: int) -> None:
+    span.rename(f"{method} {route}")
+    span.set_attributes({"http.request.method": method, "http.route": route, "http.response.status_code": status})
+    if status >= 500:
+        span.fail(str(status))
+
+
 def _lifespan(services: GatewayServices) -> Any:
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
         poller, queries = services.poller, services.queries
-        threads = [service for service in (services.sinks, services.ingest, services.status) if service is not None]
+        started = (services.sinks, services.ingest, services.status, services.traces)
+        threads = [service for service in started if service is not None]
         coroutines = [poller.run()] if poller is not None else []
         coroutines += [queries.warm()] if queries is not None else []
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]

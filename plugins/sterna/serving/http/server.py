@@ -38,6 +38,7 @@ from sterna.serving.rest_catalog.reader import open_replica_catalog
 from sterna.serving.rest_catalog.signing import open_signer
 from sterna.serving.rest_catalog.vended_keys import open_key_vendor
 from sterna.serving.rest_catalog.write_service import open_write_service
+from sterna.tracing.export import TraceExport
 
 log = logging.getLogger(__name__)
 # Longer than balancers keep an idle connection, and than engines pause between a load and a commit: a connection that
@@ -125,6 +126,7 @@ def build_server(
         open_signer(access) if access is not None else None,
         open_key_vendor(access) if access is not None else None,
         RegionStatusService(context, services.maintenance, status_seconds) if status_seconds else None,
+        TraceExport(log.warning),
     )
     return GatewayServer(_uvicorn_config(create_app(gateway, gateway_services), options), gateway, gateway_services)
 

@@ -14,6 +14,7 @@ from sterna.serving.rest_catalog.reader import ReplicaCatalog
 from sterna.serving.rest_catalog.signing import RequestSigner
 from sterna.serving.rest_catalog.vended_keys import KeyVendor
 from sterna.serving.rest_catalog.write_service import CatalogWriteService
+from sterna.tracing.export import TraceExport
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class GatewayServices:
         catalog_signer: signs requests to the region's stores for its clients.
         catalog_vendor: vends keys for them.
         status: reads the region's status, for metrics.
+        traces: exports spans of requests.
     """
 
     poller: BranchPoller | None = None
@@ -41,3 +43,4 @@ class GatewayServices:
     catalog_signer: RequestSigner | None = None
     catalog_vendor: KeyVendor | None = None
     status: RegionStatusService | None = None
+    traces: TraceExport | None = None

@@ -25,6 +25,7 @@ from sterna.servers.airflow import Airflow
 from sterna.servers.spark import add_catalog, spark_environment, start_session
 from sterna.servers.stack import Deployment, deployment
 from sterna.storage.rclone.transfer import find_rclone
+from tests.support.otlp import Collector, collector
 from tests.support.pages import chromium
 
 DAG = "sterna_sync"
@@ -100,6 +101,7 @@ class World:
     airflow: Airflow
     folder: Path
     logins: dict[str, str]
+    traces: Collector
 
     @property
     def context(self) -> RegionContext:
@@ -198,7 +200,7 @@ def _is_copy(process: psutil.Process) -> bool:
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
-    with deployment(folder, ("us", "ap", "eu"), airflow=True) as stage:
+    with deployment(folder, ("us", "ap", "eu"), airflow=True) as stage, collector() as traces:
         with_iceberg = spark_environment(folder)
         spark = start_session(with_iceberg)
         for region in stage.regions:
@@ -216,10 +218,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 "range(100)"
             )
         logins = _ingestion(folder, stage)
+        tracing = {"AIRFLOW__TRACES__OTEL_ON": "True", **traces.environment}
         airflow = stage.start_airflow(
-            "eu", _dags(folder), env={**_environment(folder, stage), **logins, **with_iceberg}
+            "eu", _dags(folder), env={**_environment(folder, stage), **logins, **with_iceberg, **tracing}
         )
-        yield World(stage, spark, airflow, folder, logins)
+        yield World(stage, spark, airflow, folder, logins, traces)
 
 
 @pytest.fixture(scope="module")

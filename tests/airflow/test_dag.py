@@ -47,6 +47,24 @@ def test_the_first_run_copies_from_both_regions_in_labelled_tasks_of_their_own(
         assert world.sql(rows.format("replica")) == world.sql(rows.format(region))
 
 
+def test_each_stage_has_a_span_below_its_task_s_in_the_trace_of_the_run(world: World, first: dict[str, Any]) -> None:
+    replica = read_head(world.context.primary, "main_replica_eu")
+    received = world.traces
+    received.wait_until(lambda: received.named("sterna.publish") and received.named("worker.publish"))
+    publish = received.named("sterna.publish")[0]
+    assert publish.attributes["sterna.source_hash"] == replica.watermark
+    parents = {span.id: span.name.partition("[")[0] for span in received.spans if span.trace == publish.trace}
+    stages = [span for span in received.spans if span.trace == publish.trace and span.name.startswith("sterna.")]
+    assert sorted((span.name, parents[span.parent]) for span in stages) == [
+        ("sterna.copy", "worker.copy"),
+        ("sterna.copy", "worker.copy"),
+        ("sterna.localize", "worker.localize"),
+        ("sterna.plan", "worker.plan"),
+        ("sterna.publish", "worker.publish"),
+    ]
+    assert {span.attributes["sterna.run_id"] for span in stages} == {publish.attributes["sterna.run_id"]}
+
+
 def test_the_log_of_the_plan_explains_it(world: World, first: dict[str, Any]) -> None:
     run = first["dag_run_id"]
     (plan,) = world.tasks(run)["plan"]

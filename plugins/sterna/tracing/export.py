@@ -40,16 +40,17 @@ class TraceExport:
 
     def start(self) -> None:
         """Begin, where variables name an exporter, and nobody else exports spans of this process."""
+        if not (names := _exporter_names(os.environ)):
+            return
         try:
-            if names := _exporter_names(os.environ):
+            if not _has_provider():  # `airflow sterna sync` has one: Airflow exports its spans
+                logging.getLogger("opentelemetry").handlers[:] = [_ExportFailures(self._warn)]
+                logging.getLogger("opentelemetry").propagate = False
                 self._provider = _set_provider(names)
         except ModuleNotFoundError as error:
             self._warn(f"traces aren't exported: {error.name} is missing; pip install 'sterna[traces]'")
         except Exception as error:  # noqa: BLE001 - whatever exporters raise: it must not keep work from being done
             self._warn(f"traces aren't exported: {type(error).__name__}; see the variables OTEL_*")
-        if self._provider is not None:
-            failures = logging.getLogger("opentelemetry")
-            failures.handlers[:], failures.propagate = [_ExportFailures(self._warn)], False
 
     def stop(self) -> None:
         """Send what is left, for three seconds at most."""
@@ -79,7 +80,7 @@ def exported_traces(warn: Callable[[str], None]) -> Iterator[None]:
 
 
 class _ExportFailures(logging.Handler):
-    """Takes what OpenTelemetry logs and tells its kind alone: addresses of collectors may hold a key."""
+    """Takes what OpenTelemetry logs and tells its kind alone: addresses and headers of collectors may hold a key."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -118,14 +119,18 @@ def _exporter_names(environment: Mapping[str, str]) -> list[str]:
     return [otlp if name == "otlp" else name for name in names if name not in ("", "none")]
 
 
-def _set_provider(names: list[str]) -> TracerProvider | None:
+def _has_provider() -> bool:
+    from opentelemetry import trace
+
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+def _set_provider(names: list[str]) -> TracerProvider:
     from opentelemetry import trace
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return None  # `airflow sterna sync`: Airflow exports them
     resource = Resource.create({"service.name": "sterna"}).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     for exporter in [_open_exporter(name) for name in names]:

@@ -164,13 +164,19 @@ def test_a_sync_that_fails_has_the_error_s_name_and_not_its_text(site: Site, tmp
         assert "127.0.0.1" not in span.text and "Traceback" not in span.text
 
 
-@pytest.mark.parametrize("kind", ["refuses", "is silent", "over gRPC", "isn't installed", "speaks nothing known"])
+@pytest.mark.parametrize(
+    "kind", ["refuses", "takes no such headers", "is silent", "over gRPC", "isn't installed", "speaks nothing known"]
+)
 def test_a_collector_that_is_dead_keeps_no_sync_from_being_done(site: Site, kind: str) -> None:
     head = site.world.commit(c=site.world.write("c"))
     nobody = f"http://key:{_SECRET}@127.0.0.1:{free_port()}"
     with collector(answers=False) as silent:
         environment, told = {
             "refuses": ({**silent.environment, "OTEL_EXPORTER_OTLP_ENDPOINT": nobody}, "exporting traces fails"),
+            "takes no such headers": (
+                {**silent.environment, "OTEL_EXPORTER_OTLP_ENDPOINT": nobody, "OTEL_EXPORTER_OTLP_HEADERS": _SECRET},
+                "exporting traces fails: see the variables OTEL_*",
+            ),
             "is silent": ({**silent.environment, "OTEL_EXPORTER_OTLP_TIMEOUT": "600"}, "takes too long"),
             "over gRPC": ({"OTEL_EXPORTER_OTLP_ENDPOINT": nobody}, "traces"),
             "isn't installed": ({"OTEL_TRACES_EXPORTER": "zipkin"}, "the exporter zipkin is missing"),

@@ -106,13 +106,14 @@ def test_a_sync_has_a_span_a_stage_with_the_commit_and_counts(site: Site) -> Non
 
 
 def test_a_follower_has_a_trace_a_sync(site: Site) -> None:
+    head = site.world.commit(b=site.world.write("b"))
     with collector() as received:
         environment = clean({**received.environment, "OTEL_SERVICE_NAME": "follower", "OTEL_BSP_SCHEDULE_DELAY": "100"})
         command = site.command("follow", "--poll", "0.1", "--json")
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            head = site.world.commit(b=site.world.write("b"))
             published = json.loads(process.stdout.readline())
+            received.wait_until(lambda: received.named("sterna.sync"))  # a signal would interrupt it
             process.send_signal(signal.SIGTERM)
             assert process.wait(_SECONDS) == 0
     assert published["source_hash"] == head

@@ -37,6 +37,26 @@ def test_tables_and_runs_are_those_of_the_region(page: Page) -> None:
     expect(page.locator("tbody tr").filter(has_text=DAG).first).to_be_visible()
 
 
+def test_a_dry_run_is_started_and_the_dag_paused_and_resumed(page: Page, world: World) -> None:
+    page.goto("/sterna/#/runs")
+    actions = page.get_by_role("region", name="Actions").get_by_role("row").filter(has_text=re.compile(f"^{DAG}"))
+
+    def act(name: str) -> None:
+        actions.get_by_role("button", name=name).click()
+        page.get_by_role("dialog").get_by_role("button", name=name).click()
+        expect(page.get_by_role("status").filter(has_text=f"{name}: {DAG}")).to_be_visible()
+
+    act("Dry run")
+    run = page.get_by_role("status").get_by_role("link").text_content()
+    (started,) = [one for one in world.runs() if one["dag_run_id"] == run]
+    assert (started["conf"]["dry_run"], started["run_type"]) == (True, "manual")
+    act("Pause")
+    expect(actions.get_by_role("button", name="Run now")).to_be_disabled()
+    act("Resume")
+    expect(actions.get_by_role("button", name="Run now")).to_be_enabled()
+    world.wait_until_idle()
+
+
 def test_a_commit_comes_as_an_event(page: Page, world: World) -> None:
     page.goto("/sterna/#/events")
     expect(page.get_by_test_id("connection")).to_have_text("Listening for messages...")

@@ -530,6 +530,35 @@ def test_runs(page: Page) -> None:
     expect(page.get_by_role("link", name=ODD).first).to_be_visible()
 
 
+def test_actions_are_airflows_own_after_a_confirmation(page: Page) -> None:
+    dag = {"dag_id": ODD, "is_paused": False, "params": {"dry_run": {"value": False}}}
+    sent: list[tuple[str, str, object]] = []
+    page.on("request", lambda one: sent.append((one.method, one.url, one.post_data_json)) if one.post_data else None)
+    answer(page, "**/api/v2/**", {"detail": "Forbidden"}, 403)
+    answer(page, "**/api/v2/dags?*", {"dags": [dag]})
+    answer(page, "**/dagRuns?*", {"dag_runs": []})
+    answer(page, "**/details", dag)
+    page.goto("/#/runs")
+    line = page.get_by_role("row").filter(has_text=ODD)
+    line.get_by_role("button", name="Run now").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_have_count(0)
+    assert sent == []
+    line.get_by_role("button", name="Dry run").click()
+    dialog.get_by_role("button", name="Dry run").click()
+    expect(page.get_by_role("alert")).to_have_text(f"Dry run: {ODD}: Forbidden")
+    expect(dialog).to_have_count(0)
+    ((method, url, body),) = sent
+    assert (method, body) == ("POST", {"logical_date": None, "conf": {"dry_run": True}})
+    assert url.endswith("%3E/dagRuns")
+    answer(page, "**/details", {**dag, "is_paused": True, "params": {}})
+    page.reload()
+    expect(line.get_by_role("button", name="Resume")).to_be_enabled()
+    expect(line.get_by_role("button", name="Run now")).to_be_disabled()
+    expect(line.get_by_role("button", name="Dry run")).to_have_count(0)
+
+
 def test_the_inspector_finds_a_user(page: Page) -> None:
     asked = []
     page.on("request", lambda request: asked.append(request.url) if "/features/" in request.url else None)

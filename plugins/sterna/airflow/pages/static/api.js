@@ -32,6 +32,11 @@ export async function airflow(path, query = {}) {
   return answered(await fetch(url, { headers: { Accept: "application/json" } }));
 }
 
+export async function change(method, path, body) {
+  const headers = { "Content-Type": "application/json", Accept: "application/json" };
+  return answered(await fetch(new URL(path, AIRFLOW), { method, headers, body: JSON.stringify(body) }));
+}
+
 // Airflow's pages stand around this one, in a frame that may not navigate them: they are asked to.
 export function airflowLink(path) {
   return new URL(`../${path}`, BASE).href;

@@ -1,5 +1,6 @@
 // What syncs are doing now, by Airflow's own runs and tasks: a person sees those that he may see there.
 import { badge, el, facts, grid, note, row, show } from "./dom.js";
+import { actions } from "./actions.js";
 import { airflow, airflowLink, ask } from "./api.js";
 import { count, moment, seconds, size } from "./format.js";
 import { t } from "./text.js";
@@ -12,6 +13,7 @@ const COLORS = { success: "green", failed: "red", running: "orange", queued: "ca
 export function open(place) {
   let timer = 0;
   let left = false;
+  const result = el("div", {});
 
   async function draw() {
     try {
@@ -22,14 +24,19 @@ export function open(place) {
       const last = syncs.length ? [] : await Promise.all(runs.slice(0, 20).filter((run) => run.state === "failed").slice(0, 1).map(sync));
       const moving = await transit();
       if (left) return;
-      show(place, syncs.length ? syncs : note("empty", t("nothingRuns")), last, moving, runs.length ? listed(runs.slice(0, 20)) : note("empty", t("noRuns")));
+      show(result, syncs.length ? syncs : note("empty", t("nothingRuns")), last, moving, runs.length ? listed(runs.slice(0, 20)) : note("empty", t("noRuns")));
     } catch (error) {
-      if (!left) show(place, note("error", error.message));
+      if (!left) show(result, note("error", error.message));
     }
     if (!left) timer = setTimeout(draw, EVERY);
   }
 
-  show(place, note("loading", t("loading")));
+  const again = () => {
+    clearTimeout(timer);
+    draw();
+  };
+  show(result, note("loading", t("loading")));
+  show(place, result, actions(again));
   draw();
   return () => {
     left = true;

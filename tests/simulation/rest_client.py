@@ -145,22 +145,25 @@ class Client(Actor):
 
     def load_from(self, process: Process, key: Key) -> Table | None:
         """Load a table from a process, None where that isn't to be had now."""
+        since = process.shown.get(key, 0)  # others may be shown newer versions before this answer is read
         answer = self._ask(process, lambda: process.load(key))
-        return self._read(process, key, json.loads(answer.body)) if answer.status == OK else None
+        return self._read(process, key, json.loads(answer.body), since) if answer.status == OK else None
 
-    def _read(self, process: Process, key: Key, result: dict[str, Any]) -> Table:
-        """Read a table as a process serves it, which is no older than what it served before."""
+    def _read(self, process: Process, key: Key, result: dict[str, Any], since: int) -> Table:
+        """Read a table as a process serves it, which is no older than what it had served before it was asked."""
         table = self._around.files.read(result["metadata"], result["metadata-location"])
-        since = process.shown.get(key, 0)
-        process.shown[key] = self._around.main.position(key, table, since)
+        position = self._around.main.position(key, table, since)
+        process.shown[key] = max(process.shown.get(key, 0), position)
         return table
 
     def _write(self, change: Change) -> list[Attempt]:
         """Load some tables, and write the files of a change of them; [] where they can't be loaded now."""
         process = self._rng.choice(self._around.processes)
         listed = self._ask(process, process.list_tables)
+        if listed.status != OK or len(listed.body) < change.parts:
+            return []
         attempts = []
-        for key in self._rng.sample(listed.body, change.parts) if listed.status == OK else ():
+        for key in self._rng.sample(listed.body, change.parts):
             loaded = self.load(key)
             if loaded is None:
                 return []

@@ -279,6 +279,11 @@ class Process:
             self.thread.end()
         self.start()
 
+    def retry_sync(self) -> None:
+        """Sync, as an address does by itself after a while where the branch doesn't show all that it has changed."""
+        if not self._catalog.index.recent.is_empty:
+            self.sync.request()
+
     def list_tables(self) -> list[Key]:
         """Return the keys of all tables that clients see."""
         return list(self._catalog.index.read().tables)

@@ -249,6 +249,8 @@ class RestWorld:
         for actor in self.actors:
             actor.turn.faults = Faults()
         self.arrive_all()
+        for process in (process for part in self.parts for process in part.processes):
+            process.retry_sync()
         for _ in range(_ROUNDS):
             busy = [actor for actor in self.actors if actor.turn.fiber is not None or _has_work(actor)]
             if not busy:

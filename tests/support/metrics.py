@@ -15,7 +15,7 @@ from sterna.serving.http import metrics
 from sterna.serving.queries.counters import DURATION_BOUNDS_SECONDS
 
 _AIRFLOW = Path(metrics.__file__).parents[2] / "airflow"
-_TAKES = re.compile(r'stats\.(?:gauge|incr)\("(sterna\.\w+)"')
+_TAKES = re.compile(r'stats\.(gauge|incr)\("(sterna\.\w+)"')
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ def _histogram(name: str, text: str, *_: object) -> _Family:
     return _Family("histogram", name, text)
 
 
-def airflow_metric_names() -> set[str]:
-    """Return the names of all metrics that the code gives to Airflow."""
+def airflow_metrics() -> dict[str, str]:
+    """Return the kinds of all metrics that the code gives to Airflow, by their names."""
     texts = [path.read_text() for path in _AIRFLOW.glob("*.py")]
-    return {name for text in texts for name in _TAKES.findall(text)} | {f"sterna.{name}" for name in MEASURES}
+    calls = (call for text in texts for call in _TAKES.findall(text))
+    kinds = {name: "counter" if method == "incr" else "gauge" for method, name in calls}
+    return kinds | dict.fromkeys((f"sterna.{name}" for name in MEASURES), "gauge")

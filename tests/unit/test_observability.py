@@ -6,10 +6,11 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from sterna.operations.measures import MEASURES
-from tests.support.metrics import airflow_metric_names
+from tests.support.metrics import airflow_metrics
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "deploy" / "observability"
@@ -48,14 +49,16 @@ def test_rules_and_panels_go_by_numbers_that_there_are() -> None:
         assert used and used <= NAMES, expression
 
 
-def test_airflows_metrics_get_the_names_of_a_gateway() -> None:
+@pytest.mark.parametrize("prefix", ["", "airflow.", "prod.airflow-3."])
+def test_airflows_metrics_get_the_names_of_a_gateway(prefix: str) -> None:
     mappings = yaml.safe_load((SHIPPED / "statsd-mapping.yaml").read_text())["mappings"]
     mapped = {}
-    for name in airflow_metric_names():
+    for name, kind in airflow_metrics().items():
         for mapping in mappings:
-            if match := re.fullmatch(mapping["match"], f"airflow.{name}"):
-                mapped[name] = match.expand(mapping["name"].replace("$1", r"\1"))
+            match = re.fullmatch(mapping["match"], f"{prefix}{name}")
+            if match and mapping["match_metric_type"] == kind:
+                mapped[name] = re.sub(r"\$\{?1\}?", match[1], mapping["name"])
                 break
-    assert mapped.keys() == airflow_metric_names()
+    assert mapped.keys() == airflow_metrics().keys()
     assert {f"sterna_{name}" for name in MEASURES} <= set(mapped.values())
     assert mapped["sterna.copied_bytes"] == "sterna_copied_bytes_total"

@@ -34,7 +34,7 @@ from tests.reference import (
 )
 from tests.support.commands import commands_page
 from tests.support.http_routes import http_page
-from tests.support.metrics import airflow_metric_names
+from tests.support.metrics import airflow_metrics
 
 HAND_WRITTEN: dict[str, tuple[type[BaseModel], ...]] = {
     "cdc": (CdcSource,),
@@ -133,9 +133,9 @@ def test_the_options_of_airflow_are_listed_once_with_their_defaults() -> None:
     ]
 
 
-def test_metrics_of_dags_are_listed_once() -> None:
-    listed = re.findall(r"^\| `(sterna\.\w+)` \|", (ROOT / "docs" / "airflow.md").read_text(), re.M)
-    assert sorted(listed) == sorted(airflow_metric_names())
+def test_metrics_of_dags_are_listed_once_with_their_kind() -> None:
+    listed = re.findall(r"^\| `(sterna\.\w+)` \| (\w+) \|", (ROOT / "docs" / "airflow.md").read_text(), re.M)
+    assert sorted(listed) == sorted(airflow_metrics().items())
 
 
 def test_the_tree_has_every_error_once() -> None:

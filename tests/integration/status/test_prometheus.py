@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +13,7 @@ import pytest
 from sterna.replication.replica import delay_index
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.http_server import gateway
-from tests.support.servers.prometheus import RULES, Prometheus, promtool, running_prometheus
+from tests.support.servers.prometheus import Prometheus, panel_queries, promtool, running_prometheus
 from tests.support.sinks import wait_until
 from tests.support.small_world import World, gone, make_world, run
 
@@ -106,11 +104,3 @@ def test_the_rules_do_what_their_tests_say() -> None:
     assert "SUCCESS" in promtool("check", "rules", "sterna-rules.yaml")
     assert "SUCCESS" in promtool("check", "config", "--syntax-only", "prometheus.yaml")
     promtool("test", "rules", "sterna-rules-test.yaml")
-
-
-def panel_queries() -> Iterator[tuple[str, str]]:
-    """Yield the title of each panel of the dashboard, and each of its queries, for all regions."""
-    dashboard = json.loads((RULES / "grafana-dashboard.json").read_text())
-    for panel in dashboard["panels"]:
-        for target in panel["targets"]:
-            yield panel["title"], re.sub(r"\$region", ".*", target["expr"])

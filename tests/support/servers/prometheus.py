@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -53,6 +55,14 @@ def promtool(*arguments: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def panel_queries() -> Iterator[tuple[str, str]]:
+    """Yield the title of each panel of the dashboard, and each of its queries, for all regions."""
+    dashboard = json.loads((RULES / "grafana-dashboard.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], re.sub(r"\$region", ".*", target["expr"])
 
 
 @contextmanager

@@ -87,22 +87,22 @@ function finder() {
   const input = el("input", { id: "upload", type: "search", autocomplete: "off", placeholder: t("uploadHint") });
   const button = el("button", { type: "button", onclick: find }, t("find"));
   const result = el("div", { "aria-live": "polite" });
-  let pending = false;
+  let asked = 0;
   input.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.isComposing) find();
   });
 
   async function find() {
     const id = input.value.trim();
-    if (!id || pending) return;
-    pending = true;
+    if (!id) return;
+    const turn = (asked += 1);
     show(result, note("loading", t("loading")));
     try {
-      show(result, where(await ask("api/ingest/find", { id })));
+      const found = await ask("api/ingest/find", { id });
+      if (turn === asked) show(result, where(found));
     } catch (error) {
-      show(result, note("error", error.message));
+      if (turn === asked) show(result, note("error", error.message));
     }
-    pending = false;
   }
 
   return el("section", { class: "card" }, el("label", { for: "upload" }, el("h3", {}, t("whereIs"))), el("div", { class: "line" }, input, button), result);

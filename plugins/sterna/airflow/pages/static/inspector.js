@@ -61,7 +61,7 @@ export function open(place) {
       const found = asked ? await ask("api/features", { view: asked.name, id: ids }) : await ask(`api/features/${encodeURIComponent(ids[0])}`);
       if (asked === view) show(result, asked ? listed(found) : drawn(found));
     } catch (error) {
-      show(result, el("div", { class: "note error", role: "alert" }, el("strong", {}, t("lookupFailed")), " ", el("span", {}, reason(error))));
+      if (asked === view) show(result, el("div", { class: "note error", role: "alert" }, el("strong", {}, t("lookupFailed")), " ", el("span", {}, reason(error))));
     } finally {
       pending = false;
       button.disabled = false;

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from sterna.airflow.lineage import MAX_DATASETS, Lineage, is_enabled, to_operator_lineage
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import get_option
-from sterna.errors import UsageError, printable_lines
+from sterna.errors import SternaError, UsageError, printable_lines
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
     from sterna.config.sections.model import Services
     from sterna.replication.replica.region import RegionContext
     from sterna.replication.replica.reloading_region import ReloadingRegion
@@ -40,6 +43,7 @@ class SternaOperator(BaseOperator):
         super().__init__(**kwargs)
         self.region = region
         self.registry = registry
+        self.lineage = Lineage()
 
     def open(self) -> RegionContext:
         """Return the region's view of the registry, with credentials from Airflow's connections."""
@@ -69,6 +73,26 @@ class SternaOperator(BaseOperator):
         """Write each line of a text to the task's log."""
         for line in text.splitlines():
             self.log_progress(line)
+
+    def record_lineage(self, find: Callable[[], Lineage]) -> None:
+        """Keep what the task read and wrote, where OpenLineage is in use; the task never fails for it.
+
+        Args:
+            find: returns it.
+        """
+        try:
+            if is_enabled():
+                self.lineage = find()
+        except SternaError as error:
+            self.log_progress(f"OpenLineage gets no datasets: {error.message}")
+        except Exception:
+            self.log.exception("OpenLineage gets no datasets")
+        if self.lineage.count > MAX_DATASETS:
+            self.log_progress(f"OpenLineage gets the first {MAX_DATASETS} of {self.lineage.count} datasets")
+
+    def get_openlineage_facets_on_complete(self, task_instance: object) -> OperatorLineage[Any, Any]:
+        """Return what the task read and wrote; the OpenLineage provider calls it, also after a failure."""
+        return to_operator_lineage(self.lineage)
 
 
 class SternaServicesOperator(SternaOperator):

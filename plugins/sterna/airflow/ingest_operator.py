@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.base import SternaServicesOperator
+from sterna.airflow.lineage import ingest_lineage
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -42,4 +43,6 @@ class SternaIngestAddOperator(SternaServicesOperator):
         finally:
             ingest.close()
         self.log_progress(added_text(added))
+        folders = {file.uri.rpartition("/")[0] for file in added.files}
+        self.record_lineage(lambda: ingest_lineage(region, folders, [added.table] if folders else []))
         return added.snapshot

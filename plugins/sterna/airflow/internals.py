@@ -1,7 +1,8 @@
 """Airflow's own internals, which its task SDK does not offer: each minor release may move them.
 
-Two things beyond the task SDK are elsewhere: the listener's mark in `preload`, and the approval operator of Airflow's
-standard provider in `promotion`. So there are three files to check, then.
+Three things beyond the task SDK are elsewhere: the listener's mark in `preload`, the approval operator of Airflow's
+standard provider in `promotion`, and what its OpenLineage provider takes in `lineage`. So there are four files to
+check, then.
 """
 
 from __future__ import annotations

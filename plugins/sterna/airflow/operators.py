@@ -25,6 +25,7 @@ from sterna.airflow.assets import asset_alias, main_asset, region_asset, replica
 from sterna.airflow.base import RUN_XCOM_KEY as RUN_XCOM_KEY
 from sterna.airflow.base import SternaOperator as SternaOperator
 from sterna.airflow.base import parse_options
+from sterna.airflow.lineage import sync_lineage
 from sterna.airflow.metrics import record_sync
 from sterna.airflow.reconcile import SternaReconcileOperator as SternaReconcileOperator
 from sterna.airflow.settings import max_map_length
@@ -221,8 +222,10 @@ class SternaPublishOperator(_LastStageOperator):
         """Publish the plan."""
         from sterna.replication.sync import stages
 
-        report = stages.publish(self.open(), self.run, *self.stage_reports(), self.log_progress)
+        region = self.open()
+        report = stages.publish(region, self.run, *self.stage_reports(), self.log_progress)
         record_sync(report)
+        self.record_lineage(lambda: sync_lineage(region, report))
         if report.more:
             self.log_progress("more is to be done: the next run starts at once")
             context["outlet_events"][asset_alias()].add(
@@ -300,15 +303,20 @@ class SternaFollowOperator(SternaAnnounceOperator):
         from sterna.replication.sync.follow import Follower, FollowOptions
         from sterna.text.sync import publication_text
 
+        reports: list[Report] = []
+
         def on_publication(report: Report) -> None:
             self.log_progress(publication_text(report))
             record_sync(report)
             trigger_bulk_lane(context, report)
+            reports.append(report)
 
         Follower(self.open_reloading(), on_publication, self.log_progress, FollowOptions(stop_on_handover=True)).run(
             self.follow_for.total_seconds()
         )
-        return self.announce(context, self.open())
+        region = self.open()
+        self.record_lineage(lambda: sync_lineage(region, *reports))
+        return self.announce(context, region)
 
 
 class SternaFinishBulkOperator(_LastStageOperator):
@@ -360,8 +368,10 @@ class SternaSyncOperator(SternaOperator):
         options, dry_run = parse_sync_options(self.options)
         if dry_run:
             raise UsageError("dry_run is not for this operator, which syncs", hint="use SternaPlanOperator")
-        report = sync(self.open(), options, throttled(self.log_progress))
+        region = self.open()
+        report = sync(region, options, throttled(self.log_progress))
         record_sync(report)
+        self.record_lineage(lambda: sync_lineage(region, report))
         return report_summary(report)
 
 

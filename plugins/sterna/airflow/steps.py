@@ -11,6 +11,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.base import SternaServicesOperator, parse_options
+from sterna.airflow.lineage import capture_lineage, feature_lineage, ingest_lineage, transform_lineage
 from sterna.errors import SternaError, UsageError
 
 if TYPE_CHECKING:
@@ -87,9 +88,11 @@ def capture_changes(task: StepOperator, services: Services) -> Outcome:
     from sterna.pipelines.cdc.run import CaptureRunner
     from sterna.pipelines.cdc.sources import open_sources
 
-    runner = CaptureRunner(open_sources(task.open(), services, task.names), task.log_progress)
+    region = task.open()
+    runner = CaptureRunner(open_sources(region, services, task.names), task.log_progress)
     with task.stopped_by(runner.stop):
         summary = runner.run(task.follow_for.total_seconds())
+    task.record_lineage(lambda: capture_lineage(region, services.cdc.sources, summary.steps))
     return Outcome(sum(summary.counts.values()), summary.errors)
 
 
@@ -103,6 +106,7 @@ def transform_tables(task: StepOperator, services: Services) -> Outcome:
     try:
         with task.stopped_by(stopping.set):
             summary = run_transforms(region.current, transforms, folder, task.log_progress, seconds, stopping)
+        task.record_lineage(lambda: transform_lineage(region.current(), transforms, summary.steps))
     finally:
         region.disconnect()
     for name, reason in summary.idle.items():
@@ -117,14 +121,18 @@ def publish_batches(task: StepOperator, services: Services) -> Outcome:
     from sterna.text.ingest_worker import consolidated_text
 
     counts: Counter[str] = Counter()
+    tables: set[str] = set()
 
     def on_batch_done(batch: BatchOutcome) -> None:
         counts[batch.state.value] += 1
+        if batch.files:
+            tables.add(batch.table)
         task.log_progress(consolidated_text(batch))
 
     region, seconds = task.open(), task.follow_for.total_seconds()
     with closing(open_ingest(region, services)) as ingest:
         summary = run_worker(region, ingest, on_batch_done, task.log_progress, seconds, once=not seconds)
+        task.record_lineage(lambda: ingest_lineage(region, [ingest.region_settings.inbox], tables))
     # Batches with a transient error are requeued already: only the others fail the task.
     return Outcome(dict(counts), {name: summary.errors[name] for name in summary.stopped})
 
@@ -139,6 +147,7 @@ def materialize_views(task: StepOperator, services: Services) -> Outcome:
         summary = materialize_all(
             region, features, task.names, follow_for=seconds, report=task.log_progress, stopping=stopping
         )
+    task.record_lineage(lambda: feature_lineage(region, features, summary.steps))
     counts: Counter[str] = Counter()
     for view in summary.steps:
         counts[view.view] += view.rows + view.gone

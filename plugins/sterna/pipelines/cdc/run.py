@@ -52,12 +52,14 @@ class TableStep:
         table: the table's key on `main`.
         position: of the table since then.
         snapshot: that has its rows; None: no row changed.
+        origin: the table's name at the source, `schema.table`.
     """
 
     source: str
     table: str
     position: str
     snapshot: int | None
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,8 @@ class TableReconciler(Reconciler["TableState | None", Work, TableStep]):
             SternaError: as `sterna.pipelines.cdc.apply.apply`.
         """
         outcome = self._publish(self._target, work)
-        return TableStep(self._source_context.source.name, self._target.key, work.step.position, outcome.snapshot)
+        source, target = self._source_context.source, self._target
+        return TableStep(source.name, target.key, work.step.position, outcome.snapshot, target.name)
 
     def summarize(self, result: TableStep) -> str:
         """Return how far the table is."""

@@ -348,7 +348,7 @@ def bench_turns(minutes: float, work: Path | None) -> None:
         "p99 of the rival": rounded(percentile(theirs.seconds, 0.99)),
     }
     assert lost["turns"] == 0, "acknowledged commits are not there"
-    case = f"{_PER_MINUTE} a minute from each of two regions, {minutes:g} min, p99"
+    case = f"{_PER_MINUTE} a minute from two regions, {minutes:g} min, p99"
     sides = {name: tuple(one.seconds) for name, one in _named(ours, theirs).items()}
     measured = percentile(ours.seconds, 0.99)
     report(Result("rest_catalog", case, GOAL_TURNS, "at most", "s", sides, measured, details))

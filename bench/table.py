@@ -61,7 +61,7 @@ _CASES = {
         "append by PyIceberg, until readable in eu",
         "append by Spark, until committed",
         "append by Spark, until readable in eu",
-        "30 a minute from each of two regions, 5 min, p99",
+        "30 a minute from two regions, 5 min, p99",
     ),
     "arrive": ("accepted, until on main, p50", "on main, until eu serves it, with follow, p50"),
     "kafka": ("1000000 rows", "files of 1000000 rows"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sterna.servers.s3 import CLIENT_ENVIRONMENT
-from tests.support.go_programs import go_program
+from tests.support.built_programs import go_program, rust_program
 
 
 class StatementError(Exception):
@@ -67,3 +67,8 @@ class EngineProgram:
 def iceberg_go() -> Path:
     """Return the program of iceberg-go; skips the test where it can't be built."""
     return go_program("iceberg_go", ".", "main.go")
+
+
+def iceberg_rust() -> Path:
+    """Return the program of iceberg-rust; skips the test where it can't be built."""
+    return rust_program("iceberg_rust")

@@ -81,6 +81,16 @@ def strangers() -> list[Stranger]:
     return [Stranger(name, rows[name]) for name in sorted(rows)]
 
 
+def without(rows: list[list[Any]], column: int | None) -> list[list[Any]]:
+    """Return rows with null in one column.
+
+    Args:
+        rows: lists of values.
+        column: its place; None: in no column.
+    """
+    return [[None if place == column else value for place, value in enumerate(row)] for row in rows]
+
+
 @contextmanager
 def replicated_strangers(world: World) -> Iterator[None]:
     """Have all of them on `main`, their files where their metadata says, replicated to eu; dropped at the end."""

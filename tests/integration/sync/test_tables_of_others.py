@@ -28,6 +28,7 @@ from tests.support.strangers import (
     readers_store,
     replicated_strangers,
     strangers,
+    without,
 )
 from tests.support.world import World
 
@@ -144,11 +145,6 @@ def assert_agreement(read: Read, engine: str, table: Stranger) -> None:
         assert replica == expected
     else:
         assert NO_REPLICAS.get(engine, refusal) in replica
-
-
-def without(rows: Rows, column: int | None) -> Rows:
-    """Return rows with null in one column."""
-    return [[None if place == column else value for place, value in enumerate(row)] for row in rows]
 
 
 def test_spark_and_verify_agree(registered: World):

@@ -14,7 +14,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from sterna.servers.process import LOOPBACK, free_port, start_process, wait_until_ready
-from tests.support.go_programs import go_program
+from tests.support.built_programs import go_program
 
 MAPPING = Path(__file__).parents[3] / "deploy" / "observability" / "statsd-mapping.yaml"
 _PACKAGE = "github.com/prometheus/statsd_exporter"

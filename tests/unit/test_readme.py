@@ -26,6 +26,10 @@ QUOTED = {
         "0.41": ("growth", "tables of 1000 / 100000 / 1000000 files", "1000 files"),
         "0.42": ("growth", "tables of 1000 / 100000 / 1000000 files", "1000000 files"),
     },
+    "Engines need nothing of sterna.": {
+        "0.6": ("rest_catalog", "append by Spark, committed", "address of eu"),
+        "2.0": ("rest_catalog", "append by Spark, committed", "on main, natively"),
+    },
     "A region may be lost.": {
         "0.08": ("replication", "planned switch: writers refused", "longest pause"),
         "0.12": ("replication", "forced promotion", "until a commit is accepted"),

@@ -52,6 +52,7 @@ def _runs(now: datetime) -> dict[str, Any]:
     tasks = [{"task_id": "plan", "map_index": -1, "state": "success", "start_date": begun}, *copies]
     return {
         "**/api/v2/dags?*": {"dags": [{"dag_id": "sterna_sync"}]},
+        "**/details": {"dag_id": "sterna_sync", "is_paused": False, "params": {"dry_run": {"value": False}}},
         "**/dagRuns?*": {"dag_runs": listed},
         "**/taskInstances?*": {"task_instances": tasks},
         "**/xcomEntries/*": {"value": [{"bytes": 734_003_200 + 50_000_000 * at} for at in range(5)]},

@@ -3,16 +3,16 @@ import { badge, el, grid, note, row, show } from "./dom.js";
 import { airflow, airflowLink, change } from "./api.js";
 import { t } from "./text.js";
 
-// DAGs are named in the order of Airflow's answer; `changed` is called once Airflow has done something.
+// Returns what is shown: the last answer, and the actions. `changed` is called once Airflow has done something.
 export function actions(changed) {
   const answer = el("div", { "aria-live": "polite" });
-  const list = el("div", {});
+  const list = el("section", {});
 
   async function draw() {
     try {
       const { dags } = await airflow("dags", { tags: "sterna", limit: 50, order_by: "dag_id" });
       const details = await Promise.all(dags.map((dag) => airflow(`dags/${encodeURIComponent(dag.dag_id)}/details`)));
-      show(list, dags.length ? grid([t("dag"), t("state"), t("actions")], details.map(line), { label: t("actions") }) : note("empty", t("noDags")));
+      if (dags.length) show(list, el("h3", {}, t("actions")), grid([t("dag"), t("state"), t("actions")], details.map(line), { label: t("actions") }));
     } catch {
       show(list); // the list of runs says why
     }
@@ -60,5 +60,5 @@ export function actions(changed) {
   }
 
   draw();
-  return el("section", {}, el("h3", {}, t("actions")), answer, list);
+  return [answer, list];
 }

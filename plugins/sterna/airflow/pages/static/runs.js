@@ -13,7 +13,7 @@ const COLORS = { success: "green", failed: "red", running: "orange", queued: "ca
 export function open(place) {
   let timer = 0;
   let left = false;
-  const result = el("div", {});
+  const result = el("div", { class: "view" });
 
   async function draw() {
     try {
@@ -36,7 +36,7 @@ export function open(place) {
     draw();
   };
   show(result, note("loading", t("loading")));
-  show(place, result, actions(again));
+  show(place, result, ...actions(again));
   draw();
   return () => {
     left = true;

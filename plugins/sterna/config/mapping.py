@@ -31,7 +31,7 @@ _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
 # What `Mapping.metadata_uri` adds to a name: a digest, and a snapshot's id as 17 hex digits. Before 2026-12 the id was
 # decimal, after an "s".
 _METADATA_SUFFIX = re.compile(
-    r"-[0-9a-f]{16}(?:-(?P<id>[0-9a-f]{17})|-s(?P<decimal>-?[0-9]{1,19}))?"
+    r"-(?P<digest>[0-9a-f]{16})(?:-(?P<id>[0-9a-f]{17})|-s(?P<decimal>-?[0-9]{1,19}))?"
     r"(?=(?:\.gz\.metadata\.json|\.metadata\.json(?:\.gz)?)?$)"
 )
 # Trino reads `<digits>-<hex digits and dashes>` or `v<digits>` before the ending, and nothing else.
@@ -357,6 +357,19 @@ class Mapping:
         validate_key(uri, mapped)
         return mapped
 
+    def is_metadata_uri(
+        self, localized: str, uri: str, policy: Policy, version: MetadataVersion, *, view: bool = False
+    ) -> bool:
+        """Return whether a metadata.json's localized copy is as `metadata_uri` names it, or as version 0.1 did.
+
+        Args:
+            localized: the copy's URI, with any snapshot's id in its name.
+            uri, policy, version, view: those of `metadata_uri`.
+        """
+        expected = self.metadata_uri(uri, policy, version, view=view)
+        same_digest = metadata_digest(localized) == metadata_digest(expected)
+        return same_digest and without_digest(localized) == without_digest(expected)
+
     def metadata_origin(self, uri: str) -> str:
         """Return which metadata.json a localized one was made of.
 
@@ -398,6 +411,12 @@ def without_digest(metadata: str) -> str:
         return metadata
     folder, slash, stem = metadata[: match.start()].rpartition("/")
     return f"{folder}{slash}{_source_stem(stem)}{metadata[match.end() :]}"
+
+
+def metadata_digest(metadata: str) -> str:
+    """Return the digest in the name of a localized metadata.json, "" where it has none; as `without_digest`."""
+    match = _METADATA_SUFFIX.search(metadata)
+    return match["digest"] if match else ""
 
 
 def _mapped_stem(stem: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from sterna.config.mapping import Mapping, extra_snapshot_id, validate_bindings
+from sterna.config.mapping import Mapping, extra_snapshot_id, metadata_digest, validate_bindings
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.policy import Policy
 from sterna.errors import RegistryError, TableError, UnregisteredUri, UnsafeUri, Unsupported, redact_uri
@@ -363,6 +363,23 @@ def test_names_that_version_0_1_wrote_are_read(stem: str) -> None:
         old = f"{place}{suffix}.metadata.json"
         assert extra_snapshot_id(old) == snapshot
         assert MAPPING.metadata_origin(old) == f"s3://lake/t/metadata/{stem}.metadata.json"
+
+
+@pytest.mark.parametrize("snapshot", [None, 4711, -4711])
+@pytest.mark.parametrize("stem", ["v5", "00003-uuid"])
+def test_a_localized_name_is_known_by_its_digest_in_either_form(stem: str, snapshot: int | None) -> None:
+    policy, uri = Policy(tables=["**"]), f"s3://lake/t/metadata/{stem}.metadata.json"
+    place = MAPPING.metadata_uri(uri, policy, TODAY, extra_snapshot_id=snapshot)
+    digest = MAPPING.digest(policy, 2)
+    suffix = "" if snapshot is None else f"-s{snapshot}"
+    old = f"s3://eu-bucket/replica/_localized/lake/t/metadata/{stem}-{digest}{suffix}.metadata.json"
+    for localized in (place, old):
+        assert metadata_digest(localized) == digest
+        assert MAPPING.is_metadata_uri(localized, uri, policy, TODAY)
+        assert not MAPPING.is_metadata_uri(localized.replace(digest, "0" * 16), uri, policy, TODAY)
+        assert not MAPPING.is_metadata_uri(localized, uri.replace("t/metadata", "u/metadata"), policy, TODAY)
+        assert not MAPPING.is_metadata_uri(localized, uri, policy, MetadataVersion(3, 1))
+    assert metadata_digest(uri) == ""
 
 
 def test_the_digest_depends_on_bindings_and_not_on_how_a_policy_names_its_tables() -> None:

@@ -30,8 +30,10 @@ from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Put
 from sterna.errors import Unsupported
 from sterna.replication.failover.tables import plan_moves
 from sterna.replication.plan import changed_table
+from sterna.replication.plan.options import SyncOptions
 from sterna.replication.repair.run import repair
 from sterna.replication.replica.desired_state import desired_content
+from sterna.replication.sync.run import sync
 from sterna.replication.verify.run import Depth, verify
 from tests.support.gc import after, assert_closed, clean, files
 from tests.support.small_world import World, here, quiet, run, view, with_registry
@@ -437,3 +439,16 @@ def test_a_broken_metadata_with_both_snapshots_is_repaired(world: World):
     assert place.read_bytes() == before
     assert verify(world.context(), Depth(deep=True)).findings == ()
     assert shown_here(world, json.loads(before)) == ({first, last}, {first: 3, last: 6})
+
+
+def test_a_snapshot_that_the_entry_alone_keeps_does_not_keep_the_replica_from_proving_its_files(world: World) -> None:
+    """Beside a place that is kept out, too: there the digest in the replica's name is compared."""
+    world, [oldest, *_] = with_history(world, 3, latest=1)
+    world = with_registry(world, residency=[{"prefixes": [f"file://{world.folder}/us/lake/other"], "only": ["us"]}])
+    show(world, oldest)
+    run(world)
+    world.commit(t=world.write("t"))
+    show(world, oldest)
+    lines: list[str] = []
+    assert sync(world.context(), SyncOptions(), lines.append, engine=here).published == ("ns.t",)
+    assert "1 foreign files are not proven by the replica's head; 1 of them are not here" in lines

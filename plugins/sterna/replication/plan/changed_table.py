@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.catalog.tables import content_snapshot_id
-from sterna.config.mapping import extra_snapshot_id
+from sterna.config.mapping import extra_snapshot_id, metadata_digest
 from sterna.errors import BrokenMetadata, SourceGone
 from sterna.libraries import pa
 from sterna.replication.plan.admission import CompletedTable
@@ -153,4 +153,4 @@ def _proves_nothing(context: RegionContext, action: Action, uri: str) -> bool:
     if current_version is None or current_version.folder != metadata_version.folder:
         return True
     policy_digest = mapping.digest(context.registry.policy(action.key), metadata_version.localizer_version)
-    return bool(mapping.excluded_places) and not any(f"-{policy_digest}{suffix}" in uri for suffix in (".", "-s"))
+    return bool(mapping.excluded_places) and metadata_digest(uri) != policy_digest

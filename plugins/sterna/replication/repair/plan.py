@@ -239,8 +239,6 @@ def _matches_current_mapping(context: RegionContext, name: str, uri: str, source
     metadata_version = current_metadata_version(context.mapping, uri)
     if role in (METADATA, VIEW_METADATA):
         policy = context.registry.policy(name)
-        target = context.mapping.metadata_uri(
-            source, policy, metadata_version, view=role == VIEW_METADATA, extra_snapshot_id=extra_snapshot_id(uri)
-        )
-        return uri == target
+        is_view = role == VIEW_METADATA
+        return context.mapping.is_metadata_uri(uri, source, policy, metadata_version, view=is_view)
     return uri == context.mapping.localized_uri(source, metadata_version)

@@ -17,7 +17,6 @@ from typing import Final, TypeVar
 
 from sterna.catalog.model import Content
 from sterna.catalog.tables import content_snapshot_id
-from sterna.config.mapping import extra_snapshot_id
 from sterna.config.registry.fingerprint import LOCALIZED_FOLDER, MetadataVersion, list_metadata_versions
 from sterna.errors import BrokenMetadata, ObjectMissing, StoreUnreachable, TableError
 from sterna.replication.replica.metadata_version import current_metadata_version
@@ -157,9 +156,7 @@ class Comparison:
             return True
         mapping = self.context.mapping
         metadata_version = current_metadata_version(mapping, reached.metadata)
-        shown = extra_snapshot_id(reached.metadata)
-        expected = main and mapping.metadata_uri(main, policy, metadata_version, extra_snapshot_id=shown)
-        return bool(main) and expected != reached.metadata
+        return bool(main) and not mapping.is_metadata_uri(reached.metadata, main, policy, metadata_version)
 
     def _compare_meaning(self, file: _RewrittenFile) -> _ComparisonResult:
         objects = self.context.objects

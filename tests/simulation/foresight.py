@@ -102,23 +102,23 @@ class Foresight:
             raise Violation(f"isolation: the next sync ends with {type(error).__name__}: {error}") from error
         self._judge(report, store, keys_left_out(region))
 
-    def _judge(self, report: Report, store: Store, left_out: Collection[str]) -> None:
+    def _judge(self, report: Report, store: Store, left_out: Collection[tuple[str, str]]) -> None:
         """See that a sync holds what is faulty, and what the large lane has left out at its last look."""
         held = {item.key: item for item in report.held}
         well = (*report.published, *(item.key for item in report.transit))
         if key_name(_WELL) not in well or key_name(_POISONED) not in held:
             raise Violation(f"isolation: the next sync publishes {report.published} and holds {held}")
         for item in report.held:
-            gone = item.file in self._main.lost or store.is_dark(item.file) or item.key in left_out
+            gone = item.file in self._main.lost or store.is_dark(item.file) or (item.key, item.since) in left_out
             rightly = item.waits_for in held if item.waits_for else gone or item.key == key_name(_POISONED)
             if not rightly:
                 raise Violation(f"isolation: the next sync holds what nothing is wrong with: {item}")
 
 
-def keys_left_out(region: RegionContext) -> Collection[str]:
+def keys_left_out(region: RegionContext) -> Collection[tuple[str, str]]:
     """Return what the large lane has left out at its last look: until the next, the small lane reports it as held."""
     bulk_state = read_bulk_state(region.objects, region.region)
-    return {item.key for item in bulk_state.run.held} if bulk_state else ()
+    return {(item.key, item.since) for item in bulk_state.run.held} if bulk_state else ()
 
 
 def _darkened(store: Store) -> Store:

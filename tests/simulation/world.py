@@ -293,11 +293,11 @@ class World:
         self.invariants.check()
         return report
 
-    def _check_held(self, report: Report, left_out: Collection[str] = ()) -> None:
+    def _check_held(self, report: Report, left_out: Collection[tuple[str, str]] = ()) -> None:
         """Only what needs a lost file, or one in the dark, is held, and what was committed together with that."""
         names = {item.key for item in report.held}
         for item in report.held:
-            gone = item.file in self.main.lost or self.store.is_dark(item.file) or item.key in left_out
+            gone = item.file in self.main.lost or self.store.is_dark(item.file) or (item.key, item.since) in left_out
             rightly = item.waits_for in names if item.waits_for else gone
             if not rightly:
                 raise Violation(f"progress: held though nothing is wrong with it: {item}")

@@ -16,6 +16,7 @@ from sterna.errors import SternaError, UsageError, printable_lines
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Context as TaskContext
 
     from sterna.config.sections.model import Services
     from sterna.replication.replica.region import RegionContext
@@ -44,6 +45,19 @@ class SternaOperator(BaseOperator):
         self.region = region
         self.registry = registry
         self.lineage = Lineage()
+
+    def pre_execute(self, context: TaskContext) -> None:
+        """Refuse a run whose conf asks for a dry run that its parameters don't have: it would change things.
+
+        Raises:
+            UsageError: the parameter isn't there, or this Airflow lets no conf change it.
+        """
+        super().pre_execute(context)
+        if (context["dag_run"].conf or {}).get("dry_run") and not context["params"].get("dry_run"):
+            raise UsageError(
+                "the run's conf asks for a dry run, and its parameters don't have it",
+                hint="set [core] dag_run_conf_overrides_params, and start a DAG that has this parameter",
+            )
 
     def open(self) -> RegionContext:
         """Return the region's view of the registry, with credentials from Airflow's connections."""

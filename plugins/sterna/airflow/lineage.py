@@ -167,19 +167,23 @@ def table_names(
     )
 
 
-def sync_lineage(context: RegionContext, *reports: Report) -> Lineage:
+def sync_lineage(context: RegionContext, last: Report | None, published: Collection[str]) -> Lineage:
     """Return the tables that syncs put: those of `main`, and those of the replica branch, as the last one left both.
+
+    Args:
+        last: of the last sync that published.
+        published: what all of them put; key names.
 
     Raises:
         CatalogError: the catalog doesn't answer.
     """
     from sterna.config.registry.model import SOURCE_BRANCH
 
-    keys = {key for report in reports for key in report.published}
-    if not keys:
+    keys = set(published)
+    if last is None or not keys:
         return Lineage()
-    sources = table_names(context, SOURCE_BRANCH, keys, reports[-1].source_hash)
-    replicas = table_names(context, context.region.replica_branch, keys, reports[-1].replica_hash)
+    sources = table_names(context, SOURCE_BRANCH, keys, last.source_hash)
+    replicas = table_names(context, context.region.replica_branch, keys, last.replica_hash)
     return Lineage(sources, replicas, len(keys))
 
 

@@ -225,7 +225,6 @@ class SternaPublishOperator(_LastStageOperator):
         region = self.open()
         report = stages.publish(region, self.run, *self.stage_reports(), self.log_progress)
         record_sync(report)
-        self.record_lineage(lambda: sync_lineage(region, report))
         if report.more:
             self.log_progress("more is to be done: the next run starts at once")
             context["outlet_events"][asset_alias()].add(
@@ -234,6 +233,7 @@ class SternaPublishOperator(_LastStageOperator):
         for table in report.transit:
             self.log_progress(table.line)
         trigger_bulk_lane(context, report)
+        self.record_lineage(lambda: sync_lineage(region, report, report.published))
         return report_summary(report)
 
 
@@ -303,20 +303,24 @@ class SternaFollowOperator(SternaAnnounceOperator):
         from sterna.replication.sync.follow import Follower, FollowOptions
         from sterna.text.sync import publication_text
 
-        reports: list[Report] = []
+        published: set[str] = set()
+        last: Report | None = None
 
         def on_publication(report: Report) -> None:
+            nonlocal last
             self.log_progress(publication_text(report))
             record_sync(report)
             trigger_bulk_lane(context, report)
-            reports.append(report)
+            published.update(report.published)
+            last = report
 
         Follower(self.open_reloading(), on_publication, self.log_progress, FollowOptions(stop_on_handover=True)).run(
             self.follow_for.total_seconds()
         )
         region = self.open()
-        self.record_lineage(lambda: sync_lineage(region, *reports))
-        return self.announce(context, region)
+        announced = self.announce(context, region)
+        self.record_lineage(lambda: sync_lineage(region, last, published))
+        return announced
 
 
 class SternaFinishBulkOperator(_LastStageOperator):
@@ -371,7 +375,7 @@ class SternaSyncOperator(SternaOperator):
         region = self.open()
         report = sync(region, options, throttled(self.log_progress))
         record_sync(report)
-        self.record_lineage(lambda: sync_lineage(region, report))
+        self.record_lineage(lambda: sync_lineage(region, report, report.published))
         return report_summary(report)
 
 

@@ -23,6 +23,8 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _BY_PROTOCOL = {"": "otlp", "grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}  # of the SDK itself, too
 _ENTRY_POINTS = "opentelemetry_traces_exporter"
+# Of exporters and settings; what clients send is logged by others.
+_LOGGERS = ("opentelemetry.sdk", "opentelemetry.exporter", "opentelemetry.util")
 _STOP_SECONDS = 3.0  # for the spans of the last seconds: a collector that is well needs a fraction of it
 _WARNING_SECONDS = 600.0
 
@@ -44,8 +46,10 @@ class TraceExport:
             return
         try:
             if not _has_provider():  # `airflow sterna sync` has one: Airflow exports its spans
-                logging.getLogger("opentelemetry").handlers[:] = [_ExportFailures(self._warn)]
-                logging.getLogger("opentelemetry").propagate = False
+                failures = _ExportFailures(self._warn)
+                for name in _LOGGERS:
+                    logging.getLogger(name).handlers[:] = [failures]
+                    logging.getLogger(name).propagate = False
                 self._provider = _set_provider(names)
         except ModuleNotFoundError as error:
             self._warn(f"traces aren't exported: {error.name} is missing; pip install 'sterna[traces]'")

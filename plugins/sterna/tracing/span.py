@@ -56,7 +56,7 @@ def open_span(
     Args:
         headers: those of the request that the span is for: it continues the trace that `traceparent` names.
     """
-    opentelemetry: Any = sys.modules.get("opentelemetry.trace")
+    opentelemetry = _imported()
     if opentelemetry is None:
         yield Span()
         return
@@ -77,6 +77,12 @@ def open_span(
             raise
 
 
+def _imported() -> Any:
+    """Return `opentelemetry.trace`, None where nobody has imported it, or another thread is just doing so."""
+    opentelemetry = sys.modules.get("opentelemetry.trace")
+    return opentelemetry if hasattr(opentelemetry, "use_span") else None  # what it defines last
+
+
 def own_attributes(**values: str | int | float) -> Attributes:
     """Return attributes that are sterna's own: `sterna.` stands before each name."""
     return {f"sterna.{name}": value for name, value in values.items()}
@@ -84,7 +90,7 @@ def own_attributes(**values: str | int | float) -> Attributes:
 
 def annotate(attributes: Attributes) -> None:
     """Set attributes of the span that is open here."""
-    opentelemetry: Any = sys.modules.get("opentelemetry.trace")
+    opentelemetry = _imported()
     if opentelemetry is not None:
         opentelemetry.get_current_span().set_attributes(attributes)
 
@@ -115,5 +121,6 @@ def traced(
 def _remote_context(headers: Iterable[tuple[bytes, bytes]]) -> Context:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    carrier = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
-    return TraceContextTextMapPropagator().extract(carrier)
+    # `tracestate` is of other systems; one that is malformed would be logged with what the client sent.
+    parents = [value.decode("latin-1") for name, value in headers if name.lower() == b"traceparent"]
+    return TraceContextTextMapPropagator().extract({"traceparent": parents[0]} if len(parents) == 1 else {})

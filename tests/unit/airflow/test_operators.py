@@ -87,6 +87,18 @@ def test_a_copy_task_is_labelled_with_origin_files_and_size(size: int, text: str
     assert task.label == f"us-lake 120 files {text}"
 
 
+@pytest.mark.parametrize("params", [{"dry_run": False}, {}])
+def test_a_dry_run_that_the_parameters_do_not_have_is_refused(params: dict[str, bool]) -> None:
+    """Airflow drops a run's conf where `[core] dag_run_conf_overrides_params` is off: the run would change things."""
+    task: Any = SternaPlanOperator(task_id="plan", region="eu")
+    asked = {"dag_run": SimpleNamespace(conf={"dry_run": True}), "params": params}
+    with pytest.raises(UsageError, match="asks for a dry run"):
+        task.pre_execute(asked)
+    task.pre_execute({**asked, "params": {"dry_run": True}})
+    for conf in (None, {}, {"dry_run": False}):
+        task.pre_execute({"dag_run": SimpleNamespace(conf=conf), "params": params})
+
+
 def test_a_copy_task_is_labelled_with_the_region_whose_copies_it_sends() -> None:
     (share,) = split_shares(
         [CopyBatch(0, "us-lake", 120, 1000, preferred=("eu", "ap")), CopyBatch(1, "us-lake", 1, 0)], 1

@@ -44,6 +44,7 @@ def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
     world: World, children: QueryWorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", "secret")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "secret")
     table = in_place(world, written(world, sales()))
 
     def ask(sql: str, uri: str = table, **fields: Any) -> Any:
@@ -54,7 +55,9 @@ def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
     first = pid_of(children)
     assert first is not None
     assert ask(COUNT) == {"n": str(ROWS)} and pid_of(children) == first
-    assert "AIRFLOW_CONN_OTHER" not in Path(f"/proc/{first}/environ").read_text()
+    environment = Path(f"/proc/{first}/environ").read_text()
+    assert "AIRFLOW_CONN_OTHER" not in environment
+    assert "OTEL_" not in environment
     with pytest.raises(QueryFailed, match="Catalog"):
         ask("SELECT 1 AS n FROM ns.nope")
     with pytest.raises(NeedsSpark, match="equality"):

@@ -250,7 +250,7 @@ class _Worker:
 def _environment() -> dict[str, str]:
     """Return a child's environment: no credential of another's, and memory that is given back."""
     package_root = str(Path(sterna.__file__).parents[1])
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_CONN_")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_CONN_", "OTEL_"))}
     paths = os.pathsep.join(filter(None, (package_root, os.environ.get("PYTHONPATH", ""))))
     return {**variables, "PYTHONPATH": paths, "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 

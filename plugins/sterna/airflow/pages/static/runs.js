@@ -13,9 +13,12 @@ const COLORS = { success: "green", failed: "red", running: "orange", queued: "ca
 export function open(place) {
   let timer = 0;
   let left = false;
+  let asked = 0;
   const result = el("div", { class: "view" });
 
   async function draw() {
+    const turn = (asked += 1);
+    const isOld = () => left || turn !== asked;
     try {
       const { dags } = await airflow("dags", { tags: "sterna", limit: 50, order_by: "dag_id" });
       const found = await Promise.all(dags.map((dag) => airflow(`dags/${encodeURIComponent(dag.dag_id)}/dagRuns`, { limit: RUNS, order_by: "-run_after" })));
@@ -23,12 +26,12 @@ export function open(place) {
       const syncs = await Promise.all(runs.filter((run) => run.state === "running").slice(0, 4).map(sync));
       const last = syncs.length ? [] : await Promise.all(runs.slice(0, 20).filter((run) => run.state === "failed").slice(0, 1).map(sync));
       const moving = await transit();
-      if (left) return;
+      if (isOld()) return;
       show(result, syncs.length ? syncs : note("empty", t("nothingRuns")), last, moving, runs.length ? listed(runs.slice(0, 20)) : note("empty", t("noRuns")));
     } catch (error) {
-      if (!left) show(result, note("error", error.message));
+      if (!isOld()) show(result, note("error", error.message));
     }
-    if (!left) timer = setTimeout(draw, EVERY);
+    if (!isOld()) timer = setTimeout(draw, EVERY);
   }
 
   const again = () => {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sterna.catalog.model import Put
+from sterna.config.mapping import without_digest
 from sterna.errors import UnsafeUri, UsageError
 from sterna.replication.repair.run import REPAIR_REPORT, RepairReport, repair
 from sterna.replication.verify.run import Depth, verify
@@ -73,8 +74,8 @@ def original(path: Path) -> None:
     parts = path.parts
     at = parts.index("us-lake")
     folder = Path(*parts[: parts.index("eu")])
-    name = parts[-1].partition("-")[0] + ".metadata.json" if parts[-1].endswith(".metadata.json") else parts[-1]
-    path.write_bytes((folder / "us" / "lake" / Path(*parts[at + 1 : -1]) / name).read_bytes())
+    name = Path(*parts[at + 1 : -1]) / parts[-1]
+    path.write_bytes((folder / "us" / "lake" / without_digest(str(name))).read_bytes())
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

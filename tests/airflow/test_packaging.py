@@ -47,7 +47,11 @@ loaded = {{name: os.path.realpath(file) for name, file in modules if file}}
 heavy = [name for name in {HEAVY!r} if name in sys.modules]
 manager = ProvidersManager()
 print(json.dumps({{
-    "plugins": [[plugin.name, str(plugin.source)] for plugin in plugins_manager._get_plugins()[0]],
+    "plugins": [
+        [plugin.name, str(plugin.source)]
+        for plugin in plugins_manager._get_plugins()[0]
+        if not type(plugin).__module__.startswith("airflow.providers.")
+    ],
     "plugin_errors": plugins_manager.get_import_errors(),
     "dags": sorted(bag.dags),
     "dag_errors": bag.import_errors,

@@ -182,6 +182,14 @@ class World:
         run: dict[str, Any] = self.wait_until("a run that publishes", published)
         return run
 
+    @contextmanager
+    def paused(self, dag: str = DAG) -> Iterator[None]:
+        """Once nothing runs, no more runs of a DAG begin while the block runs."""
+        self.wait_until_idle()
+        self.airflow.patch(f"/dags/{dag}", {"is_paused": True})
+        yield
+        self.airflow.patch(f"/dags/{dag}", {"is_paused": False})
+
     def wait_until_idle(self) -> set[str]:
         """Wait until no run is under way; return the ids of all."""
         self.wait_until(

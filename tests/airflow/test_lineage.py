@@ -21,10 +21,8 @@ AIRFLOW = Path(sysconfig.get_path("scripts")) / "airflow"
 def paused(world: World) -> Iterator[None]:
     """The scheduler leaves the DAG to this test."""
     world.airflow.wait_for_dag(DAG)
-    world.wait_until_idle()
-    world.airflow.patch(f"/dags/{DAG}", {"is_paused": True})
-    yield
-    world.airflow.patch(f"/dags/{DAG}", {"is_paused": False})
+    with world.paused():
+        yield
 
 
 def _ended(world: World, folder: Path, dag: str) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sterna.replication.replica.head import read_head
-from tests.airflow.conftest import DAG, World
+from tests.airflow.conftest import World
 
 LINGERING = "lingering"
 
@@ -16,11 +16,9 @@ LINGERING = "lingering"
 def lingering(world: World) -> Iterator[None]:
     """The DAG that lingers in place of the other one; both look at the same head of `main`."""
     world.airflow.wait_for_dag(LINGERING)
-    world.wait_until_idle()
-    world.airflow.patch(f"/dags/{DAG}", {"is_paused": True})
-    yield
-    world.airflow.patch(f"/dags/{LINGERING}", {"is_paused": True})
-    world.airflow.patch(f"/dags/{DAG}", {"is_paused": False})
+    with world.paused():
+        yield
+        world.airflow.patch(f"/dags/{LINGERING}", {"is_paused": True})
 
 
 def test_commits_that_follow_one_another_are_published_by_one_run(world: World, lingering: None) -> None:

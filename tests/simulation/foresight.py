@@ -7,7 +7,7 @@ or to be in transit where it is large.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from random import Random
 from unittest.mock import patch
 
@@ -16,6 +16,7 @@ from sterna.replication.execution import copy as sync_copy
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.bulk_state import read_bulk_state
 from sterna.replication.replica.head import read_head
+from sterna.replication.replica.held import Held
 from sterna.replication.replica.model import Report
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.sync.run import sync
@@ -108,11 +109,22 @@ class Foresight:
         well = (*report.published, *(item.key for item in report.transit))
         if key_name(_WELL) not in well or key_name(_POISONED) not in held:
             raise Violation(f"isolation: the next sync publishes {report.published} and holds {held}")
-        for item in report.held:
-            gone = item.file in self._main.lost or store.is_dark(item.file) or (item.key, item.since) in left_out
-            rightly = item.waits_for in held if item.waits_for else gone or item.key == key_name(_POISONED)
-            if not rightly:
+        for item in wrongly_held(report, self._main, store, left_out):
+            if item.key != key_name(_POISONED):
                 raise Violation(f"isolation: the next sync holds what nothing is wrong with: {item}")
+
+
+def wrongly_held(report: Report, main: Main, store: Store, left_out: Collection[tuple[str, str]]) -> Iterator[Held]:
+    """Yield what is held, and needs no file that is lost or in the dark, nor was committed together with what does.
+
+    Args:
+        left_out: as `keys_left_out` returns it.
+    """
+    names = {item.key for item in report.held}
+    for item in report.held:
+        gone = item.file in main.lost or store.is_dark(item.file) or (item.key, item.since) in left_out
+        if not (item.waits_for in names if item.waits_for else gone):
+            yield item
 
 
 def keys_left_out(region: RegionContext) -> Collection[tuple[str, str]]:

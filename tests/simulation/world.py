@@ -42,7 +42,7 @@ from tests.simulation.cleaning import KEEP, Cleaning
 from tests.simulation.clock import Clock
 from tests.simulation.coming_back import come_back
 from tests.simulation.delivering import Delivering, Receiver
-from tests.simulation.foresight import Foresight, keys_left_out
+from tests.simulation.foresight import Foresight, keys_left_out, wrongly_held
 from tests.simulation.in_parts import all_in_parts
 from tests.simulation.invariants import Invariants
 from tests.simulation.lags import LagCheck
@@ -295,12 +295,8 @@ class World:
 
     def _check_held(self, report: Report, left_out: Collection[tuple[str, str]] = ()) -> None:
         """Only what needs a lost file, or one in the dark, is held, and what was committed together with that."""
-        names = {item.key for item in report.held}
-        for item in report.held:
-            gone = item.file in self.main.lost or self.store.is_dark(item.file) or (item.key, item.since) in left_out
-            rightly = item.waits_for in names if item.waits_for else gone
-            if not rightly:
-                raise Violation(f"progress: held though nothing is wrong with it: {item}")
+        for item in wrongly_held(report, self.main, self.store, left_out):
+            raise Violation(f"progress: held though nothing is wrong with it: {item}")
 
     def _context(self, name: str) -> RegionContext:
         turn = Turn(self.rng, self.faults, lambda line: self.tell(f"  {name} {line}"))

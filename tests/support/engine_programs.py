@@ -64,6 +64,11 @@ class EngineProgram:
         return [json.loads(line) for line in text.splitlines()]
 
 
+def json_rows(name: str, *ids: int) -> str:
+    """Return rows as the programs take them, all of one name."""
+    return json.dumps([{"id": number, "name": name} for number in ids])
+
+
 def iceberg_go() -> Path:
     """Return the program of iceberg-go; skips the test where it can't be built."""
     return go_program("iceberg_go", ".", "main.go")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sterna.config.mapping import without_digest
+from sterna.config.metadata_names import without_digest
 from tests.support.small_world import World, with_registry
 
 

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from sterna.sql_identifiers import quote_backtick
+
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import Dataset
@@ -130,9 +132,7 @@ def table_location(registry: Registry, metadata_uri: str) -> str:
 
 def identifier_text(key: Iterable[str]) -> str:
     """Return a content key as Spark writes an identifier: elements that aren't plain are in backticks."""
-    return ".".join(
-        element if _PLAIN_ELEMENT.fullmatch(element) else f"`{element.replace('`', '``')}`" for element in key
-    )
+    return ".".join(element if _PLAIN_ELEMENT.fullmatch(element) else quote_backtick(element) for element in key)
 
 
 def table_names(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from sterna.config.metadata_names import localized_name, metadata_digest, without_digest
 from sterna.config.registry.fingerprint import LOCALIZED_FOLDER, MetadataVersion, split_metadata_version
 from sterna.config.registry.model import (
     Location,
@@ -27,17 +28,6 @@ from sterna.config.registry.replica_paths import location_folder, replica_path, 
 from sterna.config.registry.residency import ExcludedPlace, excluded_places
 from sterna.errors import NotResident, RegistryError, UnregisteredUri, UnsafeUri, Unsupported
 
-_METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
-# What `Mapping.metadata_uri` adds to a name: a digest, and a snapshot's id as 17 hex digits. Before 2026-12 the id was
-# decimal, after an "s".
-_METADATA_SUFFIX = re.compile(
-    r"-(?P<digest>[0-9a-f]{16})(?:-(?P<id>[0-9a-f]{17})|-s(?P<decimal>-?[0-9]{1,19}))?"
-    r"(?=(?:\.gz\.metadata\.json|\.metadata\.json(?:\.gz)?)?$)"
-)
-# Trino reads `<digits>-<hex digits and dashes>` or `v<digits>` before the ending, and nothing else.
-_HADOOP_STEM = re.compile(r"v([0-9]+)")
-_DASHED_STEM = re.compile(r"[0-9]+-+")
-_ID_MODULUS = 2**64
 _SAFE_URI_CHARACTERS = 255  # characters of a whole URI, in ASCII
 _MAX_CACHED_FOLDERS = 100_000
 # A disk takes several slashes for one; in a store they are another key.
@@ -350,10 +340,8 @@ class Mapping:
         then hex digits and dashes alone.
         """
         folder, _, name = self.localized_uri(uri, version).rpartition("/")
-        ending = next((ending for ending in _METADATA_ENDINGS if name.endswith(ending)), "")
         digest = self.digest(policy, version.localizer_version, view=view)
-        suffix = "" if extra_snapshot_id is None else f"-{extra_snapshot_id % _ID_MODULUS:017x}"
-        mapped = f"{folder}/{_mapped_stem(name.removesuffix(ending))}-{digest}{suffix}{ending}"
+        mapped = f"{folder}/{localized_name(name, digest, extra_snapshot_id)}"
         validate_key(uri, mapped)
         return mapped
 
@@ -398,56 +386,6 @@ class Mapping:
                 *([views] if view and (views := self.registry.views.digest_fields()) else []),
             ]
         )
-
-
-def without_digest(metadata: str) -> str:
-    """Return the name of the metadata.json that a localized one was made of.
-
-    Args:
-        metadata: the localized one's path or URI, as `Mapping.metadata_uri` made its name.
-    """
-    match = _METADATA_SUFFIX.search(metadata)
-    if match is None:
-        return metadata
-    folder, slash, stem = metadata[: match.start()].rpartition("/")
-    return f"{folder}{slash}{_source_stem(stem)}{metadata[match.end() :]}"
-
-
-def metadata_digest(metadata: str) -> str:
-    """Return the digest in the name of a localized metadata.json, "" where it has none; as `without_digest`."""
-    match = _METADATA_SUFFIX.search(metadata)
-    return match["digest"] if match else ""
-
-
-def _mapped_stem(stem: str) -> str:
-    """Return the stem of a localized metadata.json's name, which `_source_stem` takes back."""
-    hadoop = _HADOOP_STEM.fullmatch(stem)
-    if hadoop is not None:
-        return f"{hadoop[1]}-"
-    return f"{stem}-" if _DASHED_STEM.fullmatch(stem) else stem
-
-
-def _source_stem(stem: str) -> str:
-    if _DASHED_STEM.fullmatch(stem) is None:
-        return stem
-    digits = stem.rstrip("-")
-    return f"v{digits}" if len(stem) == len(digits) + 1 else stem[:-1]
-
-
-def extra_snapshot_id(metadata: str) -> int | None:
-    """Return the snapshot that a replica's metadata.json has only because the catalog's entry names it.
-
-    Args:
-        metadata: its URI, as `Mapping.metadata_uri` returned it.
-
-    Returns:
-        The snapshot's id; None where the policy alone decides which snapshots there are.
-    """
-    match = _METADATA_SUFFIX.search(metadata)
-    if match is None or match["id"] is None:
-        return int(match["decimal"]) if match and match["decimal"] else None
-    unsigned = int(match["id"], 16)
-    return unsigned - _ID_MODULUS if unsigned >= _ID_MODULUS // 2 else unsigned
 
 
 def validate_bindings(registry: Registry, bound: dict[str, str]) -> None:

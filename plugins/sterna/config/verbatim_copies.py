@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sterna.config.mapping import Mapping, without_digest
+from sterna.config.mapping import Mapping
+from sterna.config.metadata_names import without_digest
 from sterna.config.registry.fingerprint import LOCALIZED_FOLDER, split_metadata_version
 from sterna.config.registry.folders import VERBATIM, state_folder
 from sterna.config.registry.paths import validate_key

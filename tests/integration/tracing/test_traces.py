@@ -15,12 +15,11 @@ import httpx
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from sterna.catalog.nessie.catalog import NessieCatalog
-from sterna.servers.nessie import start_nessie
 from sterna.servers.process import free_port
 from tests.support.command import STERNA, gateway_url
+from tests.support.nessie_world import nessie_world
 from tests.support.otlp import Collector, collector
-from tests.support.small_world import World, make_world
+from tests.support.small_world import World
 
 _SECONDS = 120
 _STAGES = ("sterna.plan", "sterna.copy", "sterna.localize", "sterna.publish")
@@ -56,20 +55,13 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("traces")
-    (folder / "world").mkdir()
-    small_world = make_world(folder / "world")
-    server = start_nessie(folder)
-    try:
-        document = small_world.registry.model_dump(mode="json")
+    with nessie_world(folder) as (world, uri):
+        document = world.registry.model_dump(mode="json")
         for region in document["regions"]:
-            region["catalog"] = {"read": server.uri}
+            region["catalog"] = {"read": uri}
         registry = folder / "registry.json"
         registry.write_text(json.dumps(document))
-        with NessieCatalog(server.uri) as catalog:
-            world = World(small_world.folder, catalog, small_world.writer, small_world.registry)  # type: ignore[arg-type]
-            yield Site(world, registry)
-    finally:
-        server.stop()
+        yield Site(world, registry)
 
 
 def require_one_trace(received: Collector, source_hash: str) -> None:

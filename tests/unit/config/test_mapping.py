@@ -7,7 +7,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from sterna.config.mapping import Mapping, extra_snapshot_id, metadata_digest, validate_bindings
+from sterna.config.mapping import Mapping, validate_bindings
+from sterna.config.metadata_names import extra_snapshot_id, metadata_digest
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.policy import Policy
 from sterna.errors import RegistryError, TableError, UnregisteredUri, UnsafeUri, Unsupported, redact_uri

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sterna.config.mapping import without_digest
+from sterna.config.metadata_names import without_digest
 from sterna.config.verbatim_copies import verbatim_uri
 from sterna.errors import StoreUnreachable
 from sterna.maintenance.gc.model import GcReport

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sterna.catalog.model import Put
-from sterna.config.mapping import without_digest
+from sterna.config.metadata_names import without_digest
 from sterna.errors import UnsafeUri, UsageError
 from sterna.replication.repair.run import REPAIR_REPORT, RepairReport, repair
 from sterna.replication.verify.run import Depth, verify

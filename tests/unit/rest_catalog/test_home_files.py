@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sterna.config.mapping import without_digest
+from sterna.config.metadata_names import without_digest
 from sterna.errors import (
     CommitOutcomeUnknown,
     HomeUnavailable,

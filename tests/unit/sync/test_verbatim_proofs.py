@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sterna.catalog.model import Content, Delete, Put
-from sterna.config.mapping import without_digest
+from sterna.config.metadata_names import without_digest
 from sterna.errors import CatalogUnreachable
 from sterna.operations.status.gather import gather_status
 from sterna.replication.plan.options import SyncOptions

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sterna.config.mapping import Mapping, without_digest
+from sterna.config.mapping import Mapping
+from sterna.config.metadata_names import without_digest
 from sterna.config.registry import folders
 from sterna.config.registry.fingerprint import split_metadata_version
 from sterna.config.registry.folders import (

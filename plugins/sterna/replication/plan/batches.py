@@ -12,7 +12,7 @@ from sterna.config.mapping import Mapping
 from sterna.libraries import np, pa, pc
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.file_list import copied_by_table, ordered_chunks, with_batch_numbers
-from sterna.replication.replica.model import CopyBatch
+from sterna.replication.replica.model import CopyBatch, total_size
 
 # Each has a list of its own beside the plan, and a line in it: 50 million files at 5,000 a batch.
 MAX_BATCHES = 10_000
@@ -139,12 +139,13 @@ def split_shares(batches: Sequence[CopyBatch], max_shares: int) -> tuple[Share, 
 
 
 def _share(batches: list[CopyBatch]) -> Share:
+    files, size = total_size(batches)
     return Share(
         number=batches[0].number,
         last=batches[-1].number,
         origin=",".join(dict.fromkeys(batch.sources for batch in batches)),
-        files=sum(batch.files for batch in batches),
-        bytes=sum(batch.bytes for batch in batches),
+        files=files,
+        bytes=size,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.catalog.tables import content_snapshot_id
-from sterna.config.mapping import extra_snapshot_id, metadata_digest
+from sterna.config.metadata_names import extra_snapshot_id, metadata_digest
 from sterna.errors import BrokenMetadata, SourceGone
 from sterna.libraries import pa
 from sterna.replication.plan.admission import CompletedTable

@@ -18,7 +18,7 @@ from sterna.replication.plan.batches import MAX_BATCHES, cut_batches, order_smal
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import CONTENT, LOCALIZE_ORDER, PROVEN
-from sterna.replication.replica.model import CopyBatch
+from sterna.replication.replica.model import CopyBatch, total_size
 from sterna.replication.replica.region import RegionContext
 from sterna.storage.client import PAGE_SIZE
 
@@ -156,7 +156,7 @@ class PartInventory:
     @property
     def missing(self) -> tuple[int, int]:
         """How many files are not here, and their bytes."""
-        return sum(batch.files for batch in self.batches), sum(batch.bytes for batch in self.batches)
+        return total_size(self.batches)
 
 
 @dataclass(frozen=True)

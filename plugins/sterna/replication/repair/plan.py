@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from sterna.catalog.model import ICEBERG_VIEW, Content, key_name
-from sterna.config.mapping import extra_snapshot_id
+from sterna.config.metadata_names import extra_snapshot_id
 from sterna.errors import TableError
 from sterna.iceberg.metadata.model import TableMetadata
 from sterna.libraries import pa

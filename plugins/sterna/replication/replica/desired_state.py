@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content
 from sterna.catalog.tables import content_snapshot_id
-from sterna.config.mapping import Mapping, extra_snapshot_id
+from sterna.config.mapping import Mapping
+from sterna.config.metadata_names import extra_snapshot_id
 from sterna.config.registry.policy import Policy
 from sterna.errors import BrokenMetadata, NotResident, TableError, UnregisteredUri, UnsafeUri, Unsupported
 from sterna.replication.replica.metadata_version import current_metadata_version

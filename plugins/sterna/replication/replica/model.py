@@ -6,7 +6,7 @@ Arrow table (`sterna.replication.replica.file_list`), for it may have millions o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -81,6 +81,14 @@ class CopyBatch:
     def sources(self) -> str:
         """Where its files are expected to come from, for people: a location's id, or `eu instead of us-lake`."""
         return f"{self.preferred[0]} instead of {self.origin}" if self.preferred else self.origin
+
+
+def total_size(batches: Iterable[CopyBatch]) -> tuple[int, int]:
+    """Return how many files batches have together, and their bytes."""
+    files = size = 0
+    for batch in batches:
+        files, size = files + batch.files, size + batch.bytes
+    return files, size
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from sterna.config.registry.run_names import (
 from sterna.errors import SternaError
 from sterna.replication.execution.copy import CopyProgress
 from sterna.replication.plan.batches import FILE_COST_BYTES
-from sterna.replication.replica.model import CopyBatch, Plan
+from sterna.replication.replica.model import CopyBatch, Plan, total_size
 from sterna.replication.replica.progress import ProgressLine
 from sterna.replication.replica.region import RegionContext
 
@@ -75,11 +75,11 @@ class RunProgress:
             seconds: since it began.
         """
         done = [batch for batch in self.batches if batch.number in self.done]
-        files, size = sum(batch.files for batch in done), sum(batch.bytes for batch in done)
+        files, size = total_size(done)
         own_cost = 0
         if current is not None and number not in self.done:
             files, size, own_cost = files + current.files, size + current.bytes, _cost(current.files, current.bytes)
-        count, total = sum(batch.files for batch in self.batches), sum(batch.bytes for batch in self.batches)
+        count, total = total_size(self.batches)
         cost, total_cost = _cost(files, size), max(_cost(count, total), 1)
         # Other tasks copy, too: their speed is unknown until the first marker.
         rate = (cost - own_cost) / self.seconds if done and self.seconds else own_cost / seconds if seconds else 0.0

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from sterna.config.mapping import Mapping, extra_snapshot_id
+from sterna.config.mapping import Mapping
+from sterna.config.metadata_names import extra_snapshot_id
 from sterna.config.registry.run_names import children_name
 from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone
 from sterna.iceberg.files import LocalizedFile

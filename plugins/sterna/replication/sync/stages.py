@@ -34,7 +34,7 @@ from sterna.replication.replica.head import GC_EXPIRY_SECONDS, read_head
 from sterna.replication.replica.held import Held, split_in_transit
 from sterna.replication.replica.ids import new_run_id
 from sterna.replication.replica.lag import lags_after_sync
-from sterna.replication.replica.model import CopyBatch, Plan, Report, StageReport, TableFailure
+from sterna.replication.replica.model import CopyBatch, Plan, Report, StageReport, TableFailure, total_size
 from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.sync import bulk_run
 from sterna.replication.sync.copy_progress import RunProgress, read_run_progress, write_completion_marker
@@ -81,7 +81,7 @@ class PlannedRun:
 
 def _planned_attributes(planned: PlannedRun) -> Attributes:
     outcome = planned.report.outcome if planned.report else "deferred" if planned.deferred else "planned"
-    files, size = sum(batch.files for batch in planned.batches), sum(batch.bytes for batch in planned.batches)
+    files, size = total_size(planned.batches)
     return own_attributes(outcome=outcome, batches=len(planned.batches), files=files, bytes=size)
 
 
@@ -356,7 +356,7 @@ def summarize(sync_plan: Plan) -> str:
     """Return a plan in one line."""
     if sync_plan.idle:
         return f"nothing to do: {sync_plan.region} is at main@{sync_plan.source_hash[:12]}, {len(sync_plan.held)} held"
-    files, size = sum(batch.files for batch in sync_plan.batches), sum(batch.bytes for batch in sync_plan.batches)
+    files, size = total_size(sync_plan.batches)
     puts = sum(1 for action in sync_plan.actions if action.target)
     drops = sum(1 for action in sync_plan.actions if action.change == "drop")
     return (
@@ -380,7 +380,7 @@ def _retry_while_busy(operation: Callable[[], T], progress: Progress) -> T:
 
 
 def _require_all_batches(sync_plan: Plan, copied: StageReport) -> None:
-    expected = sum(batch.files for batch in sync_plan.batches)
+    expected, _ = total_size(sync_plan.batches)
     if copied.files + copied.missing != expected:
         raise UsageError(
             f"{expected} files were to be copied, {copied.files} are proven present and {copied.missing} failed: a "

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from sterna.catalog.model import ICEBERG_TABLE
-from sterna.config.mapping import extra_snapshot_id
+from sterna.config.metadata_names import extra_snapshot_id
 from sterna.config.verbatim_copies import marker_uri, verbatim_uri
 from sterna.errors import SizeDiffers, SourceGone, SternaError, TableError
 from sterna.libraries import pa

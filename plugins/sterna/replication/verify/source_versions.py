@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from sterna.catalog.model import Content, key_name, parse_key
-from sterna.config.mapping import without_digest
+from sterna.config.metadata_names import without_digest
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ReferenceNotFound
 from sterna.replication.replica.head import PLANNED_HASH, Head

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.rest_catalog.comparison import main_metadata, make
 from tests.integration.rest_catalog.conftest import Address
 from tests.integration.rest_catalog.engines.answers import assert_replicas_are_read, compare
-from tests.support.engine_programs import EngineProgram, StatementError, iceberg_go
+from tests.support.engine_programs import EngineProgram, StatementError, iceberg_go, json_rows
 from tests.support.strangers import NAMESPACE as OTHERS
 from tests.support.world import World, pyiceberg_properties
 
@@ -22,10 +22,6 @@ def go(address: Address) -> EngineProgram:
     return EngineProgram(iceberg_go(), address.url, pyiceberg_properties(address.world.stage.endpoints["eu"]))
 
 
-def json_rows(*ids: int) -> str:
-    return json.dumps([{"id": number, "name": "go"} for number in ids])
-
-
 @pytest.mark.parametrize("version", [2, 3])
 def test_go_changes_rows_of_a_table_of_another_region(
     address: Address, ns: str, go: EngineProgram, version: int
@@ -34,13 +30,13 @@ def test_go_changes_rows_of_a_table_of_another_region(
     table = make(world, f"v{version}", version, namespace=ns)
     first = world.snapshots(f"main_us.{table}")[-1]
     assert len(go.rows(table)) == 30
-    go.run(table, "append", json_rows(100, 101))
+    go.run(table, "append", json_rows("go", 100, 101))
     assert len(compare(world, table)) == 32
     go.run(table, "delete", "1")
     assert len(compare(world, table)) == 31
     go.run(table, "delete", "100")
     assert len(compare(world, table)) == 30
-    go.run(table, "overwrite", json_rows(7))
+    go.run(table, "overwrite", json_rows("go", 7))
     assert compare(world, table) == [(7, "go")]
     go.run(table, "rollback", str(first))
     assert len(compare(world, table)) == 30
@@ -62,7 +58,7 @@ def test_go_changes_the_table_itself(address: Address, ns: str, go: EngineProgra
 def test_go_makes_and_drops_a_table(address: Address, ns: str, go: EngineProgram) -> None:
     world = address.world
     go.run(f"{ns}.made", "create")
-    go.run(f"{ns}.made", "append", json_rows(1, 2))
+    go.run(f"{ns}.made", "append", json_rows("go", 1, 2))
     assert len(compare(world, f"{ns}.made", "eu")) == 2
     go.run(f"{ns}.seen", "create-view", f"SELECT id, name FROM rest_eu.{ns}.made WHERE id = 1")
     assert world.sql(f"SELECT * FROM rest_eu.{ns}.seen") == [(1, "go")]
@@ -76,7 +72,7 @@ def test_go_makes_and_drops_a_table(address: Address, ns: str, go: EngineProgram
 def test_what_go_deletes_is_needed_by_nobody(address: Address, ns: str, go: EngineProgram, region: str) -> None:
     world = address.world
     table = make(world, f"kept_in_{region}", 2, region, ns)
-    go.run(table, "append", json_rows(100))
+    go.run(table, "append", json_rows("go", 100))
     go.run(table, "delete", "1")
     before = compare(world, table, region)
     history = world.history(f"main_us.{table}")

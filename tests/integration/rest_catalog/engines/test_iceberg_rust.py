@@ -10,7 +10,7 @@ import pytest
 from tests.integration.rest_catalog.comparison import main_metadata, make
 from tests.integration.rest_catalog.conftest import Address
 from tests.integration.rest_catalog.engines.answers import assert_replicas_are_read, compare
-from tests.support.engine_programs import EngineProgram, StatementError, iceberg_rust
+from tests.support.engine_programs import EngineProgram, StatementError, iceberg_rust, json_rows
 from tests.support.strangers import NAMESPACE as OTHERS
 from tests.support.world import World, pyiceberg_properties
 
@@ -23,10 +23,6 @@ def rust(address: Address) -> EngineProgram:
     return EngineProgram(iceberg_rust(), address.url, {**store, "s3.path-style-access": "true"})
 
 
-def json_rows(*ids: int) -> str:
-    return json.dumps([{"id": number, "name": "rust"} for number in ids])
-
-
 @pytest.mark.parametrize("version", [2, 3])
 def test_rust_appends_to_a_table_of_another_region(
     address: Address, ns: str, rust: EngineProgram, version: int
@@ -35,7 +31,7 @@ def test_rust_appends_to_a_table_of_another_region(
     table = make(world, f"v{version}", version, namespace=ns)
     assert len(rust.rows(table)) == 30
     for count in (32, 34):
-        rust.run(table, "append", json_rows(count, count + 1))
+        rust.run(table, "append", json_rows("rust", count, count + 1))
         assert len(compare(world, table)) == count
     assert {row[0] for row in compare(world, table) if row[1] == "rust"} == {32, 33, 34, 35}
     assert sorted(rust.rows(table)) == sorted(map(list, compare(world, table)))
@@ -54,7 +50,7 @@ def test_rust_changes_the_table_itself(address: Address, ns: str, rust: EnginePr
 def test_rust_makes_and_drops_a_table(address: Address, ns: str, rust: EngineProgram) -> None:
     world = address.world
     rust.run(f"{ns}.made", "create")
-    rust.run(f"{ns}.made", "append", json_rows(1, 2))
+    rust.run(f"{ns}.made", "append", json_rows("rust", 1, 2))
     assert compare(world, f"{ns}.made", "eu") == [(1, "rust"), (2, "rust")]
     rust.run(f"{ns}.made", "rename", "renamed")
     assert {row[1] for row in world.sql(f"SHOW TABLES IN main_eu.{ns}")} & {"made", "renamed"} == {"renamed"}
@@ -66,7 +62,7 @@ def test_rust_makes_and_drops_a_table(address: Address, ns: str, rust: EnginePro
 def test_what_rust_expires_is_needed_by_nobody(address: Address, ns: str, rust: EngineProgram, region: str) -> None:
     world = address.world
     table = make(world, f"kept_in_{region}", 2, region, ns)
-    rust.run(table, "append", json_rows(100))
+    rust.run(table, "append", json_rows("rust", 100))
     before = compare(world, table, region)
     history = world.history(f"main_us.{table}")
     with pytest.raises(StatementError, match=r"gc\.enabled is false"):

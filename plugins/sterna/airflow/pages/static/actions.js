@@ -1,6 +1,6 @@
 // What a person can have Airflow do with sterna's DAGs: by Airflow's own API, and so with that person's permissions.
 import { badge, el, grid, note, row, show } from "./dom.js";
-import { airflow, airflowLink, change } from "./api.js";
+import { airflow, airflowLink, change, sternaDags } from "./api.js";
 import { t } from "./text.js";
 
 // Returns what is shown: the last answer, and the actions. `changed` is called once Airflow has done something.
@@ -10,7 +10,7 @@ export function actions(changed) {
 
   async function draw() {
     try {
-      const { dags } = await airflow("dags", { tags: "sterna", limit: 50, order_by: "dag_id" });
+      const dags = await sternaDags();
       const details = await Promise.all(dags.map((dag) => airflow(`dags/${encodeURIComponent(dag.dag_id)}/details`)));
       if (dags.length) show(list, el("h3", {}, t("actions")), grid([t("dag"), t("state"), t("actions")], details.map(line), { label: t("actions") }));
     } catch {

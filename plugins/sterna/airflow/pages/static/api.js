@@ -32,6 +32,11 @@ export async function airflow(path, query = {}) {
   return answered(await fetch(url, { headers: { Accept: "application/json" } }));
 }
 
+export async function sternaDags() {
+  const { dags } = await airflow("dags", { tags: "sterna", limit: 50, order_by: "dag_id" });
+  return dags;
+}
+
 export async function change(method, path, body) {
   const headers = { "Content-Type": "application/json", Accept: "application/json" };
   return answered(await fetch(new URL(path, AIRFLOW), { method, headers, body: JSON.stringify(body) }));

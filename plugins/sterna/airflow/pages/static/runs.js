@@ -1,7 +1,7 @@
 // What syncs are doing now, by Airflow's own runs and tasks: a person sees those that he may see there.
 import { badge, el, facts, grid, note, row, show } from "./dom.js";
 import { actions } from "./actions.js";
-import { airflow, airflowLink, ask } from "./api.js";
+import { airflow, airflowLink, ask, sternaDags } from "./api.js";
 import { count, moment, seconds, size } from "./format.js";
 import { t } from "./text.js";
 
@@ -20,7 +20,7 @@ export function open(place) {
     const turn = (asked += 1);
     const isOld = () => left || turn !== asked;
     try {
-      const { dags } = await airflow("dags", { tags: "sterna", limit: 50, order_by: "dag_id" });
+      const dags = await sternaDags();
       const found = await Promise.all(dags.map((dag) => airflow(`dags/${encodeURIComponent(dag.dag_id)}/dagRuns`, { limit: RUNS, order_by: "-run_after" })));
       const runs = found.flatMap((each) => each.dag_runs).sort((a, b) => (a.run_after < b.run_after ? 1 : -1));
       const syncs = await Promise.all(runs.filter((run) => run.state === "running").slice(0, 4).map(sync));

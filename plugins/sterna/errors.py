@@ -718,6 +718,10 @@ class PlanKilled(TableError):
     """Reading the table's metadata ended two plans before: it is not read again until requested by name."""
 
 
+class Paused(TableError):
+    """An operator has paused the table's replication in this region: it stays as it is until resumed."""
+
+
 class SourceGone(TableError):
     """A listed file is gone at its source."""
 

@@ -21,6 +21,7 @@ from sterna.cli.gc import gc_app
 from sterna.cli.ingest import ingest_app
 from sterna.cli.maintenance import maintenance_app
 from sterna.cli.output import Output
+from sterna.cli.pause import pause_app
 from sterna.cli.query import query_app
 from sterna.cli.registry import registry_app
 from sterna.cli.restore import restore_app
@@ -67,7 +68,7 @@ def _global_options(
 
 # Without a name: their commands are top-level.
 for command_group in (
-    *(sync_app, status_app, why_app, verify_app, restore_app, gc_app),
+    *(sync_app, status_app, why_app, verify_app, pause_app, restore_app, gc_app),
     *(query_app, changes_app, serve_app, capacity_app, doctor_app, demo_app),
 ):
     app.add_typer(command_group)

@@ -28,6 +28,8 @@ MAINTENANCE: Final = "upkeep"
 """Groups of files that maintenance couldn't write."""
 HELD: Final = "held"
 """Long lists of held keys."""
+PAUSED: Final = "paused"
+"""Markers of tables whose replication an operator has paused."""
 DEAD_LETTERS: Final = "dead"
 """Dead letters of sinks."""
 BANDWIDTH: Final = "bandwidth"
@@ -53,7 +55,7 @@ AGE_EXPIRED_FOLDERS: Final = (
     DOCTOR,
 )
 """What a clean-up deletes by its age, and not by what heads reach."""
-STATE_FOLDERS: Final = (*AGE_EXPIRED_FOLDERS, HELD, DEAD_LETTERS, VERBATIM)
+STATE_FOLDERS: Final = (*AGE_EXPIRED_FOLDERS, HELD, PAUSED, DEAD_LETTERS, VERBATIM)
 
 
 def state_root(replica_root: str) -> str:

@@ -208,6 +208,7 @@ _ADVICE = {
     "Unsupported": "this version can't localize it; keep reading it from main",
     "BrokenMetadata": "repair the table on main",
     "OverLimit": "where the table is honest, raise the limit that the reason names, in the registry's regions[].limits",
+    "Paused": "once the reason is gone: sterna resume, or the DAG sterna_pause",
     "PlanKilled": "give the plan more memory, then ask for the table by name: sterna sync --table",
     "SourceGone": "restore the file, or expire the snapshots on main that need it",
     "SizeDiffers": "the file at its origin isn't the one that main describes: repair the table on main",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, key_name
 from sterna.config.registry.policy import Policy
-from sterna.errors import SternaError
+from sterna.errors import Paused, SternaError
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.plan.branch_diff import Candidate, Changes
 from sterna.replication.plan.dependencies import merge_groups
@@ -20,6 +20,7 @@ from sterna.replication.replica.error_context import CATALOG_ENTRY, referenced_b
 from sterna.replication.replica.head import Head
 from sterna.replication.replica.held import TO_SHIP, Held, held_since
 from sterna.replication.replica.model import Action
+from sterna.replication.replica.pauses import read_pauses
 from sterna.replication.replica.region import RegionContext
 
 
@@ -93,6 +94,25 @@ def held_entry(name: str, head: Head, changes: Changes, error: SternaError | Non
     candidate = changes.candidates[name]
     good_hash = (changes.ahead.get(candidate.key) or changes.shown_hash or head.watermark) if candidate.replica else ""
     return Held(name, kind, reason, file, changes.since.get(name, changes.newest), good_hash)
+
+
+def paused_entries(context: RegionContext, actions: Sequence[Action], head: Head, changes: Changes) -> tuple[Held, ...]:
+    """Return the entries of keys that would change here, but for an operator who has paused them.
+
+    What the registry keeps off this region leaves it nevertheless.
+
+    Raises:
+        StoreError, CredentialError: what is paused is unknown, so there can be no plan.
+    """
+    allowed = [
+        action.key
+        for action in actions
+        if action.kind != NAMESPACE and not context.registry.exclusion_reason(action.key, context.region.name)
+    ]
+    return tuple(
+        held_entry(paused.key, head, changes, Paused(paused.line))
+        for paused in (read_pauses(context, allowed) if allowed else ())
+    )
 
 
 def waiting_to_ship(

@@ -21,7 +21,7 @@ from sterna.replication.plan.batch_sources import assign_sources, egress_cost
 from sterna.replication.plan.branch_diff import Changes, find_changes
 from sterna.replication.plan.dependencies import Resolution, resolve_dependencies
 from sterna.replication.plan.inventory import Inventory
-from sterna.replication.plan.key_diff import Draft, compare, held_entry, seed_group, waiting_to_ship
+from sterna.replication.plan.key_diff import Draft, compare, held_entry, paused_entries, seed_group, waiting_to_ship
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.plan.quarantine import Quarantine, TableReader
 from sterna.replication.plan.sharded_listing import ShardedListing
@@ -130,8 +130,10 @@ def _compare_branches(context: RegionContext, options: SyncOptions, progress: Pr
         f"{draft.unchanged} as they should be, {len(draft.held)} held"
     )
     large_lane = read_large_lane(context, head, options, current_digest)
-    to_ship = waiting_to_ship(context, actions, head, changes)
-    held = (*draft.held, *waiting, *held_in_transit(large_lane.state, head, actions), *to_ship)
+    paused = paused_entries(context, actions, head, changes)
+    actions_left = [action for action in actions if action.key not in {entry.key for entry in paused}]
+    in_transit = held_in_transit(large_lane.state, head, actions_left)
+    held = (*draft.held, *waiting, *paused, *in_transit, *waiting_to_ship(context, actions_left, head, changes))
     return _Comparison(head, current_digest, changes, draft, seeding, actions, more, held, large_lane)
 
 

@@ -20,6 +20,7 @@ from sterna.errors import CatalogUnreachable
 from sterna.maintenance.gc.pin import pin
 from sterna.notifications.sinks.dead_letters import write_dead_letter
 from sterna.operations.alarms import AlarmLimits
+from sterna.replication.replica.pauses import pause, resume
 from tests.support.often import often
 from tests.support.pages import Pages, chromium, page_app, served
 from tests.support.small_world import World, make_world, run
@@ -305,6 +306,35 @@ def test_a_table_shows_its_events_and_holds_when_somebody_asks(page: Page, world
     expect(page.get_by_role("alert")).to_have_text("Nessie does not answer")
 
 
+def test_a_table_is_paused_and_resumed_by_airflows_own_run(page: Page, world: World) -> None:
+    sent: list[object] = []
+    page.on("request", lambda one: sent.append(one.post_data_json) if one.post_data else None)
+    answer(page, "**/api/v2/dags/sterna_pause/dagRuns", {"detail": "Forbidden"}, 403)
+    page.goto("/#/tables")
+    line = page.get_by_role("row").filter(has_text="ns.orders")
+    line.get_by_role("button", name="Pause").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox", name="Reason").fill(ODD)
+    dialog.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("alert")).to_have_text("Pause: ns.orders: Forbidden")
+    conf = {"tables": ["ns.orders"], "action": "pause", "reason": ODD}
+    assert sent == [{"logical_date": None, "conf": conf}]
+    pause(world.context(), ["ns.orders"], ODD, apply=True)
+    try:
+        page.locator("#search").fill("orders")  # another question: answers are kept for a second
+        expect(line).to_contain_text(ODD)
+        answer(page, "**/api/v2/dags/sterna_pause/dagRuns", {"dag_run_id": "one"})
+        line.get_by_role("button", name="Resume").click()
+        expect(dialog.get_by_role("textbox")).to_have_count(0)
+        dialog.get_by_role("button", name="Resume").click()
+        expect(page.get_by_role("link", name="one", exact=True)).to_be_visible()
+    finally:
+        resume(world.context(), ["ns.orders"], apply=True)
+    page.locator("#region").select_option("us")
+    expect(page.get_by_role("row").filter(has_text="ns.orders")).to_be_visible()
+    expect(page.get_by_role("button", name="Pause")).to_have_count(0)  # its own Airflow does that
+
+
 def test_a_restored_table_says_so_and_which_channels_stopped(page: Page) -> None:
     restored = {"at": "2026-11-29T10:00:00Z", "commit": "c" * 64, "as_of": "a" * 64}
     restored["as_of_time"] = "2026-11-28T09:00:00Z"
@@ -557,6 +587,10 @@ def test_actions_are_airflows_own_after_a_confirmation(page: Page) -> None:
     expect(line.get_by_role("button", name="Resume")).to_be_enabled()
     expect(line.get_by_role("button", name="Run now")).to_be_disabled()
     expect(line.get_by_role("button", name="Dry run")).to_have_count(0)
+    answer(page, "**/details", {**dag, "params": {"tables": {"value": [], "schema": {"minItems": 1}}}})
+    page.reload()
+    expect(line.get_by_role("button", name="Pause")).to_be_enabled()
+    expect(line.get_by_role("button", name="Run now")).to_have_count(0)  # it would be refused: Airflow's form asks
 
 
 def test_the_inspector_finds_a_user(page: Page) -> None:

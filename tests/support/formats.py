@@ -22,6 +22,7 @@ from sterna.replication.replica import head
 from sterna.replication.replica.bulk_state import BULK_RUN, BULK_TABLE
 from sterna.replication.replica.change_record import CHANGE_RECORD_PROPERTY
 from sterna.replication.replica.codecs import ACTION, COPY_BATCH, HELD, PLAN, REPORT, STAGE_REPORT
+from sterna.replication.replica.pauses import PAUSE
 from sterna.serving.rest_catalog import swap
 from sterna.storage.bandwidth import LEASE
 from tests.support import formats_airflow, formats_beside, formats_ingest, formats_values
@@ -41,6 +42,7 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     ("A copy task's batches", "in the XCom that copy tasks are mapped over", SHARE),
     ("A bulk run", "`<replica root>/_sterna/transit/round.json`", BULK_RUN),
     ("A table of a bulk run", "in a bulk run", BULK_TABLE),
+    ("A paused table", "`<replica root>/_sterna/paused/<digest of the key name>.json`", PAUSE),
     ("A lease on bandwidth", "`<replica root>/_sterna/bandwidth/<location>/<lease>.json`", LEASE),
     ("A clean-up's record", "`<replica root>/_sterna/collect/<pass>.json`", GC_REPORT),
     ("A sweep's record", "`<replica root>/_sterna/sweep/<pass>.json`", SWEEP_REPORT),

@@ -15,6 +15,7 @@ TASKS: Mapping[str, Sequence[str]] = {
     "sterna_ingest": ("work_1",),
     "sterna_lag_alert": ("lag",),
     "sterna_large": ("plan", "copy", "localize", "arrive"),
+    "sterna_pause": ("change",),
     "sterna_promote": ("look", "approve", "promote"),
     "sterna_sync": ("plan", "copy", "localize", "publish", "announce", "linger"),
     "sterna_upkeep": ("plan", "run", "expire", "sweep", "watcher"),
@@ -23,6 +24,7 @@ TASKS: Mapping[str, Sequence[str]] = {
 
 PARAMETERS: Mapping[str, Sequence[str]] = {
     "sterna_gc": ("dry_run", "keep", "grace", "evict"),
+    "sterna_pause": ("tables", "action", "reason"),
     "sterna_promote": ("planned", "lost"),
     "sterna_sync": (
         *("tables", "dry_run", "everything", "reassert", "lane", "bytes_per_batch", "files_per_batch"),

@@ -17,7 +17,7 @@ from sterna.replication.plan.options import OptionForm
 if TYPE_CHECKING:
     from sterna.config.sections.model import Services
 
-AddonName = Literal["cdc", "features", "gc", "ingest", "maintenance", "transforms"]
+AddonName = Literal["cdc", "features", "gc", "ingest", "maintenance", "pause", "transforms"]
 
 _CDC_DOC = """\
 ### Follow databases, for region `{region}`
@@ -93,6 +93,18 @@ continue meanwhile.
 **When it fails**: nothing is lost, and the next run continues. The log names each table and its error.
 """
 
+_PAUSE_DOC = """\
+### Pause single tables of region `{region}`
+
+Keeps tables and views as they are in this region, whatever `main` does, or lets them be replicated again. What was
+committed together with a paused table waits with it. A resumed table starts a run of the sync.
+
+**By hand**: *Trigger* asks for the tables, whether to pause or to resume them, and why.
+
+**When it fails**: a name is wrong, or the region's store doesn't answer; the log says which. A table that is paused for
+longer than the alert's limit is an alarm.
+"""
+
 _TRANSFORMS_DOC = """\
 ### Transform tables, from the replica of region `{region}`
 
@@ -117,12 +129,14 @@ class Step:
         follows: whether the DAG's `follow_for` is for it.
         trigger_rule: as Airflow names it.
         timeout: the option with the seconds that it may take beyond that; "" for `[sterna] <add-on>_timeout`.
+        starts_sync: whether it may start a run of the sync.
     """
 
     run: Callable[[steps.StepOperator, Services], steps.Outcome]
     follows: bool = False
     trigger_rule: str = "all_success"
     timeout: str = ""
+    starts_sync: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,6 +153,7 @@ class Addon:
         tables: tables that start a run by default when they become fresh in the region, none: any does; None: the
             clock alone starts runs.
         params: parameters of the DAG, by which the steps get their options.
+        by_hand: it runs when somebody starts it, and never else; so it isn't paused when it is new.
     """
 
     dag_id: str
@@ -149,6 +164,7 @@ class Addon:
     has_names: bool = False
     tables: Callable[[], Sequence[str]] | None = None
     params: Callable[[], dict[str, Param]] = dict
+    by_hand: bool = False
 
 
 def _gc_params() -> dict[str, Param]:
@@ -168,6 +184,16 @@ def _maintenance_params() -> dict[str, Param]:
     tables = OptionForm("Tables", "Names or patterns such as `sales.*`; none: all that have a rule.")
     dry_run = OptionForm("Dry run", "Only show, in the log of `plan`, what it would do.")
     return {"tables": option_param((), tables), "dry_run": option_param(False, dry_run)}
+
+
+def _pause_params() -> dict[str, Param]:
+    tables = OptionForm("Tables", "Tables and views, as the catalog names them.")
+    action = OptionForm("Action", "`pause` keeps them as they are, until `resume`.", choices=steps.PAUSE_ACTIONS)
+    return {
+        "tables": option_param((), tables, minItems=1),
+        "action": option_param(steps.PAUSE_ACTIONS[0], action),
+        "reason": option_param("", OptionForm("Reason", "Status and alarms show it.")),
+    }
 
 
 ADDONS: Final[Mapping[AddonName, Addon]] = {
@@ -213,6 +239,13 @@ ADDONS: Final[Mapping[AddonName, Addon]] = {
         "section maintenance",
         lambda services, region: services.maintenance is not None,
         params=_maintenance_params,
+    ),
+    "pause": Addon(
+        "sterna_pause",
+        _PAUSE_DOC,
+        {"change": Step(steps.change_pauses, timeout="plan_timeout", starts_sync=True)},
+        params=_pause_params,
+        by_hand=True,
     ),
     "transforms": Addon(
         "sterna_flows",

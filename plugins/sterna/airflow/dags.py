@@ -176,7 +176,7 @@ def addon_dag(
     params: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> DAG:
-    """Return the DAG of an add-on, which is paused when it is new.
+    """Return the DAG of an add-on, which is paused when it is new, unless it runs by hand alone.
 
     Args:
         addon: which one.
@@ -201,7 +201,7 @@ def addon_dag(
     region, registry = region or get_option("region"), registry or get_option("registry")
     fresh = freshness_schedule(region, spec.tables() if tables is None else tables) if spec.tables else None
     runs = build_schedule(_addon_option(addon, "schedule") if schedule is None else schedule, fresh)
-    defaults = {"schedule": runs, "params": spec.params(), "is_paused_upon_creation": True}
+    defaults = {"schedule": runs, "params": spec.params(), "is_paused_upon_creation": not spec.by_hand}
     with new_dag(dag_id or spec.dag_id, region, spec.doc, {**defaults, **kwargs}) as dag:
         dag.params.update(params or {})
         duration = parse_follow_duration(_addon_option(addon, "follow_for") if follow_for is None else follow_for)
@@ -238,6 +238,7 @@ def _add_steps(addon: AddonName, follow_for: timedelta, workers: int, common: Ma
     for name, step in spec.steps.items():
         duration = follow_for if step.follows else timedelta(0)
         arguments = {"addon": addon, "step": name, "follow_for": duration, "options": options, **common}
+        arguments["outlets"] = [asset_alias()] if step.starts_sync else []
         arguments["execution_timeout"] = duration + get_timedelta(step.timeout or f"{addon}_timeout")
         ids = [f"{name}_{worker}" for worker in range(1, workers + 1)] or [name]
         tasks.append([SternaReconcileOperator(task_id=id, trigger_rule=step.trigger_rule, **arguments) for id in ids])

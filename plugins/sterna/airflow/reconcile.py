@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import SkipMixin
 
 from sterna.airflow.addons import ADDONS, AddonName
+from sterna.airflow.assets import asset_alias, main_asset
 from sterna.airflow.base import fail_with
 from sterna.airflow.metrics import record_reconcilers
 from sterna.airflow.settings import get_option
@@ -64,6 +65,8 @@ class SternaReconcileOperator(StepOperator, SkipMixin):
         fail_with([*alarm_lines(outcome.statuses), *outcome.alarms])
         if outcome.ends_run:
             self.skip_all_except(context["ti"], [])
+        if outcome.sync_reason:
+            context["outlet_events"][asset_alias()].add(main_asset(region), extra={"reason": outcome.sync_reason})
         return outcome.counts
 
 

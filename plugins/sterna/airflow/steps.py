@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sterna.airflow.base import SternaServicesOperator, parse_options
 from sterna.airflow.lineage import capture_lineage, feature_lineage, ingest_lineage, transform_lineage
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from sterna.runtime.status import ReconcilerStatus
 
 
+PAUSE_ACTIONS: Final = ("pause", "resume")
+
+
 class StepOperator(SternaServicesOperator):
     """The operator of a step, as the step sees it.
 
@@ -29,7 +32,8 @@ class StepOperator(SternaServicesOperator):
         names: of the sources, transforms or views; none: all.
         follow_for: for how long it polls for more; 0: once.
         options: a mapping or its JSON text. Of `gc`: `keep` and `grace` (durations such as `7d`), `evict`, `dry_run`.
-            Of maintenance: `tables` (key names or patterns) and `dry_run`.
+            Of maintenance: `tables` (key names or patterns) and `dry_run`. Of `pause`: `tables` (key names), `action`
+            (`pause` or `resume`) and `reason`.
         kwargs: see `SternaServicesOperator`.
     """
 
@@ -74,6 +78,7 @@ class Outcome:
         alarms: why an operator is needed although there is no such error, a line for each reason.
         statuses: of consumers that were looked at; their alarms need an operator, too.
         ends_run: skip the tasks that follow.
+        sync_reason: why a run of the sync is to start; "" for none.
     """
 
     counts: Any
@@ -81,6 +86,7 @@ class Outcome:
     alarms: Sequence[str] = ()
     statuses: Sequence[ReconcilerStatus] = ()
     ends_run: bool = False
+    sync_reason: str = ""
 
 
 def capture_changes(task: StepOperator, services: Services) -> Outcome:
@@ -293,6 +299,23 @@ def sweep_orphans(task: StepOperator, services: Services) -> Outcome:
     return Outcome(counts, alarms=_undeleted_lines(swept.failed, "sweep"))
 
 
+def change_pauses(task: StepOperator, services: Services) -> Outcome:
+    """Pause tables, or resume them; what is resumed starts a run of the sync."""
+    from sterna.replication.replica import pauses
+    from sterna.text.pauses import paused_text, resumed_text
+
+    tables, action, reason = parse_pause_options(task.options)
+    region = task.open()
+    if action == "pause":
+        paused = pauses.pause(region, tables, reason, apply=True)
+        task.log_text(paused_text(paused, applied=True))
+        return Outcome({"paused": [each.key for each in paused]})
+    resumed = pauses.resume(region, tables, apply=True)
+    task.log_text(resumed_text(resumed, applied=True))
+    sync_reason = "tables were resumed" if resumed else ""
+    return Outcome({"resumed": [each.key for each in resumed]}, sync_reason=sync_reason)
+
+
 def _maintenance(services: Services) -> Maintenance:
     assert services.maintenance is not None  # else the task is skipped
     return services.maintenance
@@ -326,6 +349,19 @@ def parse_maintenance_options(raw_options: Mapping[str, Any] | str) -> tuple[tup
     """
     options = parse_options(raw_options, ("dry_run", "tables"))
     return tuple(options.get("tables") or ()), bool(options.get("dry_run"))
+
+
+def parse_pause_options(raw_options: Mapping[str, Any] | str) -> tuple[tuple[str, ...], str, str]:
+    """Return the tables in a mapping, or its JSON text, one of `PAUSE_ACTIONS`, and the reason.
+
+    Raises:
+        UsageError: there is no such option or action.
+    """
+    options = parse_options(raw_options, ("action", "reason", "tables"))
+    action = options.get("action") or PAUSE_ACTIONS[0]
+    if action not in PAUSE_ACTIONS:
+        raise UsageError(f"no such action: {action}; there are {', '.join(PAUSE_ACTIONS)}")
+    return tuple(options.get("tables") or ()), action, options.get("reason") or ""
 
 
 def _undeleted_lines(failed: int, pass_name: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Tables that an operator has paused stay as they are in a region, whatever main does, until they are resumed.
 
-The kinds of changes: a new version, a drop, a rename, a first version, a view, another metadata version, a change of the
-registry. What moves together with a paused table waits for it, and nothing else does. What the registry keeps off a
-region leaves it all the same.
+The kinds of changes: a new version, a drop, a rename, a first version, a view, another metadata version, another rule
+of the registry. What moves together with a paused table waits for it, and nothing else does. What the
+registry keeps off a region leaves it all the same.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def test_a_marker_is_named_by_the_key_alone(seeded: World) -> None:
     [paused] = pause(seeded, "ns.a", reason="r")
     (marker,) = folder(seeded).iterdir()
     assert marker.name == f"{digest(['ns.a'])}.json" == "ec14b95d3d2b32fa.json"
-    assert marker.read_text() == f'{{"key": "ns.a", "since": "{paused.since}", "reason": "r"}}'
+    assert marker.read_text() == f'{{"key":"ns.a","since":"{paused.since}","reason":"r"}}'
 
 
 def test_a_plan_lists_markers_only_where_something_would_change(seeded: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,8 +96,8 @@ def table_page(source: Source, region: str, search: str, sort: str, page: int, s
         rows = [row for row in table_rows(context) if search.casefold() in row.key.casefold()]
         rows = sorted_rows(rows, sort)
         page_rows = rows[page * size : (page + 1) * size]
-        facts = _table_facts(context, page_rows)
-        row_fields = [{**row.fields, **facts.get(row.key, {})} for row in page_rows]
+        facts, paused = _table_facts(context, page_rows), _pauses(context, page_rows)
+        row_fields = [{**row.fields, "paused": paused.get(row.key, ""), **facts.get(row.key, {})} for row in page_rows]
         counts = {state: sum(row.state == state for row in rows) for state in STATES}
         return {"region": region, "total": len(rows), "page": page, "size": size, "counts": counts, "rows": row_fields}
 
@@ -185,6 +185,17 @@ def _list_tables(catalog: CatalogReader, branch: str, hash: str) -> dict[str, Co
         while len(_listings) > _MAX_LISTINGS:
             _listings.popitem(last=False)
     return tables
+
+
+def _pauses(context: RegionContext, rows: Sequence[TableRow]) -> dict[str, str]:
+    """Return by key name who paused it when and why; none where the region's store is dark."""
+    from sterna.operations.status.read import with_probe_store
+    from sterna.replication.replica.pauses import read_pauses
+
+    try:
+        return {paused.key: paused.line for paused in read_pauses(with_probe_store(context), [row.key for row in rows])}
+    except SternaError:
+        return {}
 
 
 def _table_facts(context: RegionContext, rows: Sequence[TableRow]) -> dict[str, dict[str, Any]]:

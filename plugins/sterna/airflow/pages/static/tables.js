@@ -1,10 +1,12 @@
 // All tables of a region, a page at a time: the server searches, sorts and counts.
 import { badge, el, grid, link, note, show } from "./dom.js";
-import { ask } from "./api.js";
+import { ask, startRun } from "./api.js";
+import { confirm, done } from "./confirm.js";
 import { count, moment, price, seconds, short, size } from "./format.js";
 import { t } from "./text.js";
 
 const SIZE = 50;
+const PAUSE_DAG = "sterna_pause";
 const COLORS = { held: "orange", transit: "calm", behind: "calm", missing: "calm", gone: "calm", served: "green" };
 
 export function open(place) {
@@ -14,6 +16,7 @@ export function open(place) {
   let timer = 0;
   const result = el("div", { "aria-live": "polite" });
   const planned = el("div", {});
+  const answer = el("div", { "aria-live": "polite" });
   const region = el("select", { id: "region", onchange: () => go({ region: region.value, page: 0 }) });
   const search = el("input", { id: "search", type: "search", placeholder: t("searchTables"), autocomplete: "off", oninput: () => {
     clearTimeout(timer);
@@ -27,7 +30,7 @@ export function open(place) {
       show(region, regions.map((name) => el("option", { value: name }, name === own ? `${name} (${t("thisRegion")})` : name)));
       state.own = own;
       show(place, el("div", { class: "line tools" }, el("label", { for: "region" }, t("region")), region,
-        el("label", { for: "search", class: "hidden" }, t("searchTables")), search, button), planned, result);
+        el("label", { for: "search", class: "hidden" }, t("searchTables")), search, button), planned, answer, result);
       await go({ region: own });
     } catch (error) {
       show(place, note("error", error.message));
@@ -77,9 +80,26 @@ export function open(place) {
     const why = item.held ? el("details", {}, el("summary", {}, t("why")), el("p", {}, `${item.held.kind}: ${item.held.reason}`), item.held.file ? el("p", { class: "name" }, item.held.file) : null,
       item.card ? el("p", {}, `${t("runBook")}: `, link(item.card)) : null,
       el("p", { class: "quiet" }, `${t("since")} ${item.held.since ? moment(item.held.since) : t("unknown")}`)) : null;
-    return el("tr", {}, el("th", { scope: "row", class: "name" }, item.key), el("td", {}, badge(COLORS[item.state], t(`state_${item.state}`)), why, restored(item), rewound(item)),
+    return el("tr", {}, el("th", { scope: "row", class: "name" }, item.key), el("td", {}, badge(COLORS[item.state], t(`state_${item.state}`)), why, pause(item), restored(item), rewound(item)),
       el("td", { class: "id" }, item.snapshot || "–"), el("td", {}, seconds(item.lag)), el("td", { class: "figure" }, count(item.files)),
       el("td", { class: "figure", title: item.unread ?? null }, size(item.bytes)), el("td", {}, next(item)), el("td", {}, more(item)));
+  }
+
+  // Only this Airflow's own region is paused from here: others have an Airflow of their own.
+  function pause(item) {
+    const action = item.paused ? "resume" : "pause";
+    const text = item.paused ? el("p", { class: "quiet" }, item.paused) : null;
+    if (state.region !== state.own) return text;
+    const reason = el("input", { type: "text", maxlength: "500", "aria-label": t("reason"), placeholder: t("reason") });
+    const label = t(action);
+    const ask = () => confirm(result, { title: `${label}: ${item.key}`, text: t(`${action}TableMeans`), label, inside: item.paused ? [] : [reason] }, async () => {
+      try {
+        show(answer, done(PAUSE_DAG, action, await startRun(PAUSE_DAG, { tables: [item.key], action, reason: reason.value })));
+      } catch (error) {
+        show(answer, note("error", `${label}: ${item.key}: ${error.message}`));
+      }
+    });
+    return el("div", {}, text, el("button", { type: "button", onclick: ask }, label));
   }
 
   function restored(item) {

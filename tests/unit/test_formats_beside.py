@@ -29,6 +29,7 @@ from sterna.config.registry.folders import (
     DEAD_LETTERS,
     FEATURES,
     HELD,
+    PAUSED,
     STATE_FOLDERS,
     VERBATIM,
     is_state_uri,
@@ -159,7 +160,7 @@ def test_a_name_stands_in_one_module(pattern: str, module: ModuleType) -> None:
 
 def test_each_folder_has_its_place_in_a_clean_up_and_is_told_from_others() -> None:
     """A folder that a clean-up doesn't know of is kept for ever: a new one has to stand in one of these."""
-    assert {*AGE_EXPIRED_FOLDERS, HELD, DEAD_LETTERS, VERBATIM} == set(STATE_FOLDERS)
+    assert {*AGE_EXPIRED_FOLDERS, HELD, PAUSED, DEAD_LETTERS, VERBATIM} == set(STATE_FOLDERS)
     root = "s3://eu/replica"
     assert state_folder(root, AGE_EXPIRED_FOLDERS[0]) == "s3://eu/replica/_sterna/runs"
     assert state_root(root) == "s3://eu/replica/_sterna/"

@@ -309,11 +309,11 @@ def change_pauses(task: StepOperator, services: Services) -> Outcome:
     if action == "pause":
         paused = pauses.pause(region, tables, reason, apply=True)
         task.log_text(paused_text(paused, applied=True))
-        return Outcome({"paused": [each.key for each in paused]})
+        return Outcome({"paused": [table.key for table in paused]})
     resumed = pauses.resume(region, tables, apply=True)
     task.log_text(resumed_text(resumed, applied=True))
     sync_reason = "tables were resumed" if resumed else ""
-    return Outcome({"resumed": [each.key for each in resumed]}, sync_reason=sync_reason)
+    return Outcome({"resumed": [table.key for table in resumed]}, sync_reason=sync_reason)
 
 
 def _maintenance(services: Services) -> Maintenance:

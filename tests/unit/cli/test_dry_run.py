@@ -55,6 +55,8 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
         *(f"events {it}" for it in ("replay", "forget")),
         "ingest replay",
         "restore",
+        "pause",
+        "resume",
         *(f"catalog {it}" for it in ("promote", "rejoin", "resync")),
         *(f"maintenance {it}" for it in ("expire", "sweep")),
     }

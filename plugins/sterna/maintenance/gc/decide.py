@@ -42,7 +42,7 @@ from sterna.replication.replica.bulk_state import bulk_run_uri
 from sterna.replication.replica.delay_hours import HORIZON
 from sterna.replication.replica.reachability import ReachedFiles
 
-FILE, EVIDENCE, DEAD_LETTER, UNKNOWN = "file", "evidence", "letter", "strange"
+FILE, EVIDENCE, KEPT, UNKNOWN = "file", "evidence", "kept", "strange"
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Rules:
     def classify(self, uri: str) -> str:
         """Return the kind of an object, by its path.
 
-        A file of a table, evidence of runs or passes, a dead letter, which only an operator removes, or unknown: not
-        written by sterna.
+        A file of a table, evidence of runs or passes, what only an operator removes (a dead letter, or the marker of a
+        paused table), or unknown: not written by sterna.
         """
         root = f"{self.mapping.region.replica_root}/"
         if not uri.startswith(root):
@@ -130,8 +130,8 @@ def _classify_own(path: Sequence[str]) -> str:
     folder = path[0] if path else ""
     if folder == folders.HELD:
         return FILE if len(path) == 2 else UNKNOWN
-    if folder == folders.DEAD_LETTERS:
-        return DEAD_LETTER if len(path) == 3 else UNKNOWN
+    if (folder, len(path)) in ((folders.DEAD_LETTERS, 3), (folders.PAUSED, 2)):
+        return KEPT
     return EVIDENCE if len(path) > 1 and folder in folders.AGE_EXPIRED_FOLDERS else UNKNOWN
 
 

@@ -74,7 +74,7 @@ def pause(context: RegionContext, names: Iterable[str], reason: str, *, apply: b
     if len(reason) > _MAX_REASON_LENGTH:
         raise UsageError(f"the reason has {len(reason)} characters, and {_MAX_REASON_LENGTH} are the most")
     since, reason = datetime.now(UTC).isoformat(timespec="seconds"), printable(reason)
-    pauses = tuple(Pause(name, since, reason, _marker(context, name)) for name in _require_tables(context, names))
+    pauses = tuple(Pause(name, since, reason, _marker(context, name)) for name in _find_tables(context, names))
     for paused in pauses if apply else ():
         context.objects.overwrite(paused.file, PAUSE.dumps(paused).encode())
     return pauses
@@ -140,7 +140,7 @@ def _folder(context: RegionContext) -> str:
     return state_folder(context.region.replica_root, PAUSED)
 
 
-def _require_tables(context: RegionContext, names: Iterable[str]) -> tuple[str, ...]:
+def _find_tables(context: RegionContext, names: Iterable[str]) -> tuple[str, ...]:
     """Return the key names of tables and views that are on `main` or the replica branch.
 
     Raises:

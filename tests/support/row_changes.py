@@ -70,6 +70,11 @@ class Oracle:
             document |= {"current-snapshot-id": snapshot, "current-schema-id": schema}
             document["refs"] = {"main": {"snapshot-id": snapshot, "type": "branch"}}
             document["snapshot-log"] = []
+            # The current spec and order may need a column that the schema of that time lacks; reading needs neither.
+            unpartitioned = 1 + max(spec["spec-id"] for spec in document["partition-specs"])
+            document["partition-specs"].append({"spec-id": unpartitioned, "fields": []})
+            document |= {"default-spec-id": unpartitioned, "default-sort-order-id": 0}
+            document["sort-orders"] = [{"order-id": 0, "fields": []}]
             if "schema" in document:
                 document["schema"] = next(one for one in document["schemas"] if one["schema-id"] == schema)
             self._seen[key] = counted(self._read(document))

@@ -27,6 +27,7 @@ import org.apache.iceberg.ManifestFile;
 import org.apache.iceberg.ManifestFiles;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.SortOrder;
 import org.apache.iceberg.StaticTableOperations;
 import org.apache.iceberg.StructLike;
 import org.apache.iceberg.Table;
@@ -121,7 +122,10 @@ public final class StagedChanges {
     return true;
   }
 
-  /** The table as it is, with the schema that a snapshot was written with. */
+  /**
+   * The table as it is, with the schema that a snapshot was written with. The current spec and order may need a column
+   * that came later, and Iceberg refuses such a table: nothing is written here, so it has neither.
+   */
   private BaseTable at(Snapshot snapshot) {
     TableOperations operations = ((HasTableOperations) source).operations();
     TableMetadata metadata = operations.current();
@@ -129,12 +133,25 @@ public final class StagedChanges {
     if (schema != null && schema.intValue() != metadata.currentSchemaId()) {
       metadata =
           TableMetadata.buildFrom(metadata)
+              .addPartitionSpec(PartitionSpec.unpartitioned())
+              .setDefaultPartitionSpec(unpartitioned(metadata))
+              .addSortOrder(SortOrder.unsorted())
+              .setDefaultSortOrder(SortOrder.unsorted().orderId())
               .setCurrentSchema(schema.intValue())
               .discardChanges()
               .withMetadataLocation(metadata.metadataFileLocation())
               .build();
     }
     return new BaseTable(new StaticTableOperations(metadata, operations.io()), source.name());
+  }
+
+  /** The id of the spec without fields; -1, by which Iceberg means the one that was just added, where there was none. */
+  private static int unpartitioned(TableMetadata metadata) {
+    for (Iterator i = metadata.specs().iterator(); i.hasNext(); ) {
+      PartitionSpec spec = (PartitionSpec) i.next();
+      if (spec.fields().isEmpty()) return spec.specId();
+    }
+    return -1;
   }
 
   /** Plans what must be read of both: files that are in one alone, or whose rows are deleted by other delete files. */

@@ -129,6 +129,42 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "UPDATE {t} SET v = 'again' WHERE id IN (2, 10)",
         ],
     ),
+    **{
+        f"partitioned and ordered by a later column, v{version}": (
+            f"(id BIGINT, v STRING) USING iceberg PARTITIONED BY (bucket(2, id)) {merge_on_read(version)}",
+            [
+                "INSERT INTO {t} SELECT id, concat('v', id % 4) FROM range(0, 12)",
+                "DELETE FROM {t} WHERE id = 3",
+                "ALTER TABLE {t} ADD COLUMN part BIGINT",
+                "ALTER TABLE {t} ADD PARTITION FIELD truncate(2, part) AS late",
+                "ALTER TABLE {t} WRITE ORDERED BY part",
+                "INSERT INTO {t} SELECT id, concat('v', id % 4), id % 3 FROM range(6, 18)",
+                "UPDATE {t} SET part = 7 WHERE id IN (5, 9)",
+            ],
+        )
+        for version in (2, 3)
+    },
+    "partitioned by a later column, once not": (
+        f"(id BIGINT, v STRING) USING iceberg {merge_on_read(2)}",
+        [
+            "INSERT INTO {t} SELECT id, concat('v', id % 4) FROM range(0, 6)",
+            "DELETE FROM {t} WHERE id = 3",
+            "ALTER TABLE {t} ADD COLUMN part BIGINT",
+            "ALTER TABLE {t} ADD PARTITION FIELD part",
+            "INSERT INTO {t} SELECT id, 'v', id % 3 FROM range(4, 8)",
+        ],
+    ),
+    "partitioned by a later column, v1": (
+        f"(id BIGINT, v STRING) USING iceberg PARTITIONED BY (v) {COPY_ON_WRITE.format(1)}",
+        [
+            "INSERT INTO {t} SELECT id, concat('v', id % 4) FROM range(0, 6)",
+            "DELETE FROM {t} WHERE id = 3",
+            "ALTER TABLE {t} ADD COLUMN part BIGINT",
+            "ALTER TABLE {t} ADD PARTITION FIELD part",
+            "ALTER TABLE {t} DROP PARTITION FIELD v",
+            "INSERT INTO {t} SELECT id, 'v', id % 3 FROM range(4, 8)",
+        ],
+    ),
     "overwritten by the same, v3": (
         f"(id BIGINT, v STRING, part BIGINT) USING iceberg {merge_on_read(3)}",
         [
@@ -140,7 +176,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
 }
 
-_EVERY_RUN = ("v1", "v2 position deletes", "v3 vectors, odd values", "upgraded", "evolved")
+_EVERY_RUN = (
+    *("v1", "v2 position deletes", "v3 vectors, odd values", "upgraded", "evolved"),
+    "partitioned and ordered by a later column, v3",
+)
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,11 @@ def test_a_dry_run_is_started_and_the_dag_paused_and_resumed(page: Page, world: 
         page.get_by_role("dialog").get_by_role("button", name=name).click()
         expect(page.get_by_role("status").filter(has_text=f"{name}: {DAG}")).to_be_visible()
 
+    table = page.get_by_role("region", name="Actions").get_by_role("row")
+    for dag, count in (("sterna_repair", 1), ("sterna_verify", 0)):
+        line = table.filter(has_text=re.compile(f"^{dag}"))
+        expect(line.get_by_role("button", name="Run now")).to_be_disabled()
+        expect(line.get_by_role("button", name="Dry run")).to_have_count(count)
     act("Dry run")
     run = page.get_by_role("status").get_by_role("link").text_content()
     (started,) = [one for one in world.runs() if one["dag_run_id"] == run]

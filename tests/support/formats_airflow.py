@@ -17,8 +17,10 @@ TASKS: Mapping[str, Sequence[str]] = {
     "sterna_large": ("plan", "copy", "localize", "arrive"),
     "sterna_pause": ("change",),
     "sterna_promote": ("look", "approve", "promote"),
+    "sterna_repair": ("repair",),
     "sterna_sync": ("plan", "copy", "localize", "publish", "announce", "linger"),
     "sterna_upkeep": ("plan", "run", "expire", "sweep", "watcher"),
+    "sterna_verify": ("verify",),
 }
 """By the DAG's id, its tasks in their order; `linger` is there where that is set, `work_2` with two workers."""
 
@@ -26,11 +28,13 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "sterna_gc": ("dry_run", "keep", "grace", "evict"),
     "sterna_pause": ("tables", "action", "reason"),
     "sterna_promote": ("planned", "lost"),
+    "sterna_repair": ("tables", "deep", "dry_run"),
     "sterna_sync": (
         *("tables", "dry_run", "everything", "reassert", "lane", "bytes_per_batch", "files_per_batch"),
         "seed_group",
     ),
     "sterna_upkeep": ("tables", "dry_run"),
+    "sterna_verify": ("tables", "deep", "sample"),
 }
 """By the DAG's id; a run's configuration has them."""
 

@@ -17,7 +17,7 @@ from sterna.replication.plan.options import OptionForm
 if TYPE_CHECKING:
     from sterna.config.sections.model import Services
 
-AddonName = Literal["cdc", "features", "gc", "ingest", "maintenance", "pause", "transforms"]
+AddonName = Literal["cdc", "features", "gc", "ingest", "maintenance", "pause", "repair", "transforms", "verify"]
 
 _CDC_DOC = """\
 ### Follow databases, for region `{region}`
@@ -105,6 +105,19 @@ committed together with a paused table waits with it. A resumed table starts a r
 longer than the alert's limit is an alarm.
 """
 
+_REPAIR_DOC = """\
+### Repair the replica of region `{region}`
+
+Verifies it, restores faulty and missing files below the replica root from `main`, and verifies again, until nothing
+more can be done. Readers go on meanwhile. A sync that was planned before ends as superseded.
+
+**By hand**: *Trigger* offers a choice of tables, a dry run (the log shows which files would be restored, from where),
+and *Deep*, which also finds a flipped byte. With *Deep* `main` counts as the truth: see the dry run first.
+
+**When it fails**: faults are left, and the log says why each stays. For what to do see docs/procedures.md, *Repairing a
+replica*.
+"""
+
 _TRANSFORMS_DOC = """\
 ### Transform tables, from the replica of region `{region}`
 
@@ -117,6 +130,19 @@ several regions at once.
 
 **When it fails**: a transform needs an operator. The reason is in the log, and in `sterna transforms status`. The
 others have continued. For what to do see docs/operations.md, *By what you see*.
+"""
+
+_VERIFY_DOC = """\
+### Verify the replica of region `{region}`
+
+Checks what the replica branch reaches now, and changes nothing: every path is in this region, exists, has its size, and
+what names it agrees.
+
+**By hand**: *Trigger* offers a choice of tables, and to compare files with those on `main` that they were made from:
+all (*Deep*), or a share that is another one each day (*Sample*). That reads the stores of other regions.
+
+**When it fails**: the replica has faults, and the log names each. A dry run of the DAG that repairs shows which files
+it would restore. For what to do see docs/procedures.md, *Verifying a replica*.
 """
 
 
@@ -167,6 +193,9 @@ class Addon:
     by_hand: bool = False
 
 
+_ANY_TABLES = OptionForm("Tables", "Names or patterns such as `sales.*`; none: all of the replica.")
+
+
 def _gc_params() -> dict[str, Param]:
     pattern = "^[1-9][0-9]{0,8}[smhdw]$"
     keep = OptionForm("Keep", "What heads of the replica branch that are no older than this reach stays.")
@@ -193,6 +222,26 @@ def _pause_params() -> dict[str, Param]:
         "tables": option_param((), tables, minItems=1),
         "action": option_param(steps.PAUSE_ACTIONS[0], action),
         "reason": option_param("", OptionForm("Reason", "Status and alarms show it.")),
+    }
+
+
+def _verify_params() -> dict[str, Param]:
+    deep = OptionForm("Deep", "Compare every file with its source on `main`, too, whatever the sample is.")
+    sample = OptionForm("Sample", "Compare a share of the files, another one each day: `1/30`. Empty: none.")
+    return {
+        "tables": option_param((), _ANY_TABLES),
+        "deep": option_param(False, deep),
+        "sample": option_param(get_option("verify_sample"), sample, pattern="^([0-9]{1,9}/[0-9]{1,9})?$"),
+    }
+
+
+def _repair_params() -> dict[str, Param]:
+    deep = OptionForm("Deep", "Compare every file with its source on `main`, too: finds a flipped byte.")
+    dry_run = OptionForm("Dry run", "Only show, in the log, which files would be restored.")
+    return {
+        "tables": option_param((), _ANY_TABLES),
+        "deep": option_param(False, deep),
+        "dry_run": option_param(False, dry_run),
     }
 
 
@@ -247,6 +296,9 @@ ADDONS: Final[Mapping[AddonName, Addon]] = {
         params=_pause_params,
         by_hand=True,
     ),
+    "repair": Addon(
+        "sterna_repair", _REPAIR_DOC, {"repair": Step(steps.repair_replica)}, params=_repair_params, by_hand=True
+    ),
     "transforms": Addon(
         "sterna_flows",
         _TRANSFORMS_DOC,
@@ -256,5 +308,6 @@ ADDONS: Final[Mapping[AddonName, Addon]] = {
         has_names=True,
         tables=partial(get_patterns, "transforms_sources"),
     ),
+    "verify": Addon("sterna_verify", _VERIFY_DOC, {"verify": Step(steps.verify_replica)}, params=_verify_params),
 }
-"""By the names that `addon_dag` takes; each has options `[sterna] <name>_schedule`, `_follow_for`, `_timeout`."""
+"""By the names that `addon_dag` takes; each has `[sterna] <name>_timeout`, and maybe `_schedule` and `_follow_for`."""

@@ -190,7 +190,7 @@ def addon_dag(
         tables: tables whose changes start a run of `transforms` or `features`; none: whatever becomes fresh in the
             region; None for `[sterna] transforms_sources`.
         workers: how many tasks of `ingest` work at once; None for `[sterna] ingest_workers`.
-        params: what parameters of `gc` and `maintenance` are by default.
+        params: what parameters of `gc`, `maintenance`, `repair` and `verify` are by default.
         kwargs: see `DAG`; they go before what is set here.
 
     Raises:

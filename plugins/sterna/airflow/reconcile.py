@@ -62,7 +62,9 @@ class SternaReconcileOperator(StepOperator, SkipMixin):
         failed = outcome.failed if addon.has_names else ["uploads"][: len(outcome.failed)]
         record_reconcilers(region, self.addon, failed, outcome.statuses)
         raise_severest(outcome.failed, has_retried=bool(self.follow_for))
-        fail_with([*alarm_lines(outcome.statuses), *outcome.alarms])
+        if alarms := [*alarm_lines(outcome.statuses), *outcome.alarms]:
+            context["ti"].xcom_push("return_value", outcome.counts)
+            fail_with(alarms)
         if outcome.ends_run:
             self.skip_all_except(context["ti"], [])
         if outcome.sync_reason:

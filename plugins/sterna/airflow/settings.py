@@ -95,6 +95,17 @@ OPTIONS = {
         "Cron expression (UTC) of the runs of the DAG sterna_upkeep; empty: by hand alone.", default="20 * * * *"
     ),
     "maintenance_timeout": Option("Deadline of one run of maintenance, in seconds.", "integer", "21600"),
+    "verify_schedule": Option(
+        "Cron expression (UTC) of the runs of the DAG sterna_verify; empty: by hand alone.", default="40 5 * * *"
+    ),
+    "verify_sample": Option(
+        "Share of the files that a verification compares with main, another one each day; empty: none, only the "
+        "structure is checked.",
+        default="",
+        example="1/30",
+    ),
+    "verify_timeout": Option("Deadline of one verification, in seconds.", "integer", "21600"),
+    "repair_timeout": Option("Deadline of one repair, in seconds.", "integer", "21600"),
     "ingest_schedule": Option(
         "Cron expression (UTC) of the runs of the DAG sterna_ingest, whose workers continue in between; empty: by hand "
         "alone.",

@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from sterna.airflow.base import SternaServicesOperator, parse_options
 from sterna.airflow.lineage import capture_lineage, feature_lineage, ingest_lineage, transform_lineage
-from sterna.errors import SternaError, UsageError
+from sterna.errors import SternaError, UsageError, list_some, printable
 
 if TYPE_CHECKING:
     from sterna.config.sections.maintenance import Maintenance
     from sterna.config.sections.model import Services
     from sterna.maintenance.gc.model import GcOptions
     from sterna.pipelines.ingest.batch_publisher import BatchOutcome
+    from sterna.replication.repair.plan import RemainingFault
+    from sterna.replication.verify.findings import Finding
+    from sterna.replication.verify.run import Depth
     from sterna.runtime.status import ReconcilerStatus
 
 
@@ -33,7 +36,8 @@ class StepOperator(SternaServicesOperator):
         follow_for: for how long it polls for more; 0: once.
         options: a mapping or its JSON text. Of `gc`: `keep` and `grace` (durations such as `7d`), `evict`, `dry_run`.
             Of maintenance: `tables` (key names or patterns) and `dry_run`. Of `pause`: `tables` (key names), `action`
-            (`pause` or `resume`) and `reason`.
+            (`pause` or `resume`) and `reason`. Of `verify`: `tables`, `deep`, and `sample` such as `1/30`. Of `repair`:
+            `tables`, `deep` and `dry_run`.
         kwargs: see `SternaServicesOperator`.
     """
 
@@ -73,7 +77,7 @@ class Outcome:
     """How a step ended.
 
     Args:
-        counts: what the task returns.
+        counts: what the task returns, also where it fails for an alarm.
         failed: errors, by what each happened to, as `RunSummary.errors` has them; the others have continued.
         alarms: why an operator is needed although there is no such error, a line for each reason.
         statuses: of consumers that were looked at; their alarms need an operator, too.
@@ -316,6 +320,46 @@ def change_pauses(task: StepOperator, services: Services) -> Outcome:
     return Outcome({"resumed": [table.key for table in resumed]}, sync_reason=sync_reason)
 
 
+def verify_replica(task: StepOperator, services: Services) -> Outcome:
+    """Verify the replica; alarm where it has faults."""
+    from sterna.replication.verify.run import verify
+    from sterna.text.verify import verified_text
+
+    tables, depth = parse_verify_options(task.options)
+    verified = verify(task.open(), depth, tables, task.log_progress)
+    task.log_text(verified_text(verified, deep=depth.deep))
+    counts = {
+        "tables": verified.tables,
+        "files": verified.files,
+        "bytes": verified.bytes,
+        "compared_files": verified.compared,
+        "compared_bytes": verified.compared_bytes,
+        "not_comparable": verified.not_comparable,
+        "on_main": len(verified.on_main) + verified.on_main_more,
+        "faults": verified.faults,
+    }
+    alarm = "the log names each; `sterna_repair` mends what it can"
+    return Outcome(counts, alarms=_fault_lines(verified.faults, "faults", verified.findings, alarm))
+
+
+def repair_replica(task: StepOperator, services: Services) -> Outcome:
+    """Restore faulty files of the replica from `main`; alarm where faults are left."""
+    from sterna.replication.repair.run import repair
+    from sterna.text.verify import repaired_text
+
+    tables, deep, dry_run = parse_repair_options(task.options)
+    repaired = repair(task.open(), tables, task.log_progress, deep=deep, apply=not dry_run)
+    task.log_text(repaired_text(repaired))
+    counts = {
+        "dry_run": dry_run,
+        "faults": repaired.faults,
+        "mends": len(repaired.mends),
+        "faults_left": repaired.faults_left,
+    }
+    left = 0 if dry_run else repaired.faults_left
+    return Outcome(counts, alarms=_fault_lines(left, "faults are left", repaired.left, "the log says why each stays"))
+
+
 def _maintenance(services: Services) -> Maintenance:
     assert services.maintenance is not None  # else the task is skipped
     return services.maintenance
@@ -362,6 +406,35 @@ def parse_pause_options(raw_options: Mapping[str, Any] | str) -> tuple[tuple[str
     if action not in PAUSE_ACTIONS:
         raise UsageError(f"no such action: {action}; there are {', '.join(PAUSE_ACTIONS)}")
     return tuple(options.get("tables") or ()), action, options.get("reason") or ""
+
+
+def parse_verify_options(raw_options: Mapping[str, Any] | str) -> tuple[tuple[str, ...], Depth]:
+    """Return the tables in a mapping, or its JSON text, and how much of them is verified: `deep` goes before `sample`.
+
+    Raises:
+        UsageError: there is no such option, or the sample is no share.
+    """
+    from sterna.replication.verify.run import Depth, parse_sample
+
+    options = parse_options(raw_options, ("deep", "sample", "tables"))
+    text, deep = options.get("sample") or "", bool(options.get("deep"))
+    sample = parse_sample(text, datetime.now(UTC).date()) if text else None
+    return tuple(options.get("tables") or ()), Depth(True) if deep else Depth(sample is not None, sample)
+
+
+def parse_repair_options(raw_options: Mapping[str, Any] | str) -> tuple[tuple[str, ...], bool, bool]:
+    """Return the tables in a mapping, or its JSON text, whether it is deep, and whether it is a dry run.
+
+    Raises:
+        UsageError: there is no such option.
+    """
+    options = parse_options(raw_options, ("deep", "dry_run", "tables"))
+    return tuple(options.get("tables") or ()), bool(options.get("deep")), bool(options.get("dry_run"))
+
+
+def _fault_lines(count: int, what: str, faults: Sequence[Finding | RemainingFault], remedy: str) -> list[str]:
+    tables = printable(list_some(sorted({fault.table for fault in faults})))
+    return [f"{count} {what} in {tables}: {remedy}"] if count else []
 
 
 def _undeleted_lines(failed: int, pass_name: str) -> list[str]:

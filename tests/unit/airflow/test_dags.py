@@ -32,7 +32,10 @@ def bag(known_dags: None) -> DagBag:
 
 def test_the_dag_files_have_no_import_errors(bag: Any) -> None:
     assert bag.import_errors == {}
-    names = ("cdc", "features", "flows", "gc", "ingest", "lag_alert", "large", "pause", "promote", "sync", "upkeep")
+    names = (
+        *("cdc", "features", "flows", "gc", "ingest", "lag_alert", "large", "pause", "promote", "repair", "sync"),
+        *("upkeep", "verify"),
+    )
     assert sorted(bag.dags) == [f"sterna_{name}" for name in names]
 
 

@@ -93,6 +93,8 @@ def test_a_late_view_fails_the_look(services: Path, monkeypatch: pytest.MonkeyPa
     assert task.execute({}) == {"user": 0.0}
     stale = Condition(ConditionType.BLOCKED, "Stale", "the store is 1000 s behind")
     statuses[0] = replace(statuses[0], lag=1000.0, conditions=(stale,))
+    pushed: dict[str, Any] = {}
     with pytest.raises(AirflowFailException, match="user: the store is 1000 s behind"):
-        task.execute({})
+        task.execute({"ti": SimpleNamespace(xcom_push=pushed.__setitem__)})
+    assert pushed == {"return_value": {"user": 1000.0}}, "what it found stays beside the failure"
     assert gauges == {"sterna.reconciler_lag_seconds": 1000.0, "sterna.reconciler_blocked": 1}

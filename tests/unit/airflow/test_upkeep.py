@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,14 +145,13 @@ def test_a_run_does_what_it_is_asked_for(
 def test_what_went_wrong_with_a_table_fails_the_task(calls: list[tuple[Any, ...]]) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    with pytest.raises(AirflowFailException, match="failed for"):
-        SternaReconcileOperator(task_id="run", addon="maintenance", step="run", options={"tables": ["ns.bad"]}).execute(
-            {}
-        )
-    with pytest.raises(AirflowFailException, match=r"files of ns\.a are starved"):
-        SternaReconcileOperator(task_id="run", addon="maintenance", step="run", options={"tables": ["ns.wet"]}).execute(
-            {}
-        )
+    pushed: dict[str, Any] = {}
+    context: Any = {"ti": SimpleNamespace(xcom_push=pushed.__setitem__)}
+    for table, message in (("ns.bad", "failed for"), ("ns.wet", r"files of ns\.a are starved")):
+        task = SternaReconcileOperator(task_id="run", addon="maintenance", step="run", options={"tables": [table]})
+        with pytest.raises(AirflowFailException, match=message):
+            task.execute(context)
+        assert pushed.pop("return_value")["groups"] == 1
     result = SternaReconcileOperator(task_id="run", addon="maintenance", step="run").execute({})
     assert (result["files"], result["bytes"]) == (5, 510)
 
@@ -176,8 +176,9 @@ def test_a_sweep_spares_the_inboxes_of_ingestion(
         " tenants: {acme: {namespaces: [acme]}}, tables: [{match: acme.*}]}\n"
     )
     sweep = SternaReconcileOperator(task_id="sweep", addon="maintenance", step="sweep", services=str(services))
+    context: Any = {"ti": SimpleNamespace(xcom_push=lambda key, value: None)}
     with pytest.raises(AirflowFailException, match="could not be deleted"):
-        sweep.execute({})
+        sweep.execute(context)
     assert calls == [("sweep", True, ["s3://eu-lake/inbox"])]
     monkeypatch.setattr(orphan_removal, "swept_folders", lambda mapping, near_roots: ())
     with pytest.raises(AirflowSkipException, match="no location"):

@@ -73,6 +73,7 @@ def main() -> None:
     metrics.record_sync(sync_report())
     metrics.record_status(region_status(), LIMITS)
     metrics.record_reconcilers("eu", "cdc", ["shop/public.orders: reading", "shop/public.orders: log"], ())
+    metrics.record_reconcilers("eu", "cdc", ["shop/public.order lines"], ())
     metrics.record_reconcilers("eu", "features", ["clicks"], views())
     for _ in range(WATCH_ERRORS):
         metrics.count_watch_error("eu")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
     from sterna.operations.status.model import RegionStatus
     from sterna.replication.replica.model import Report
     from sterna.runtime.status import ReconcilerStatus
+
+_INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.\-/]")
+_MAX_NAME_LENGTH = 100  # characters: Airflow allows 250 for a metric's name with all of its tags
 
 
 def record_sync(report: Report) -> None:
@@ -61,12 +66,21 @@ def record_reconcilers(region: str, kind: str, failed: Collection[str], statuses
     from airflow.sdk.observability import stats
 
     for name in dict.fromkeys(name.partition(":")[0] for name in failed):
-        stats.incr("sterna.reconciler_failures", tags={"region": region, "kind": kind, "name": name})
+        stats.incr("sterna.reconciler_failures", tags={"region": region, "kind": kind, "name": to_tag(name)})
     for status in statuses:
-        tags = {"region": region, "kind": kind, "name": status.name}
+        tags = {"region": region, "kind": kind, "name": to_tag(status.name)}
         if status.lag is not None and status.lag_unit == "s":
             stats.gauge("sterna.reconciler_lag_seconds", status.lag, tags=tags)
         stats.gauge("sterna.reconciler_blocked", int(status.blocked is not None), tags=tags)
+
+
+def to_tag(name: str) -> str:
+    """Return a name as a tag's value, with a digest where it differs from the name, so that no two become one.
+
+    Airflow drops a metric whose tags have other characters, or are long.
+    """
+    tag = _INVALID_CHARACTERS.sub("_", name)[:_MAX_NAME_LENGTH]
+    return tag if tag == name else f"{tag}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def count_watch_error(region: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sterna.airflow.metrics import to_tag
 from sterna.operations.measures import MEASURES, region_measures
 from sterna.servers.process import LOOPBACK
 from tests.support.airflow_statistics import LIMITS, WATCH_ERRORS, region_status
@@ -75,6 +76,7 @@ def test_each_metric_has_its_number_under_the_names_of_a_gateway(exporter: Stats
         **one("sterna_copied_from_bytes_total", 7, region="us", source="ap"),
         **one("sterna_watch_errors_total", WATCH_ERRORS, region="eu"),
         **one("sterna_reconciler_failures_total", 1, region="eu", kind="cdc", name="shop/public.orders"),
+        **one("sterna_reconciler_failures_total", 1, region="eu", kind="cdc", name=to_tag("shop/public.order lines")),
         **one("sterna_reconciler_failures_total", 1, region="eu", kind="features", name="clicks"),
         **one("sterna_reconciler_lag_seconds", 12.5, region="eu", kind="features", name="clicks"),
         **one("sterna_reconciler_blocked", 1, region="eu", kind="features", name="clicks"),

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from airflow.sdk import AssetAny
+from airflow.sdk._shared.observability.metrics.statsd_logger import SafeStatsdLogger
 from airflow.sdk.exceptions import AirflowFailException
 
 from sterna.airflow.addons import ADDONS, Step
 from sterna.airflow.dags import addon_dag
+from sterna.airflow.metrics import record_reconcilers
 from sterna.airflow.reconcile import SternaReconcileOperator, raise_severest
 from sterna.airflow.steps import Outcome
 from sterna.errors import CredentialError, Damaged, SternaError, StoreUnreachable, UsageError
@@ -72,6 +75,21 @@ def test_what_failed_is_counted_by_its_name_and_a_batch_by_none(
         SternaReconcileOperator(task_id="step", addon=addon, region="eu").execute({})
     tags = [{"region": "eu", "kind": addon, "name": name} for name in names]
     assert counted == [("sterna.reconciler_failures", tag) for tag in tags]
+
+
+@pytest.mark.parametrize(
+    "name", ["shop/public.order lines", "shop/public.a,b=c", "shop/public.Größe", "shop/public." + "x" * 300]
+)
+def test_no_name_makes_airflow_drop_a_metric(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's own client judges: it logs what it drops."""
+    sent: list[str] = []
+    client = SimpleNamespace(incr=lambda stat, count, rate: sent.append(stat))
+    logger = SafeStatsdLogger(client, influxdb_tags_enabled=True, statsd_influxdb_enabled=True)
+    monkeypatch.setattr("airflow.sdk.observability.stats.incr", logger.incr)
+    record_reconcilers("eu", "cdc", [name, name.replace(" ", "_"), f"{name}y"], ())
+    assert len(set(sent)) == len({name, name.replace(" ", "_"), f"{name}y"})
+    record_reconcilers("eu", "cdc", ["shop/public.orders"], ())
+    assert sent[-1].endswith(",name=shop/public.orders")
 
 
 def test_each_step_is_a_task_of_a_dag() -> None:

@@ -309,9 +309,17 @@ def test_a_table_shows_its_events_and_holds_when_somebody_asks(page: Page, world
 def test_a_table_is_paused_and_resumed_by_airflows_own_run(page: Page, world: World) -> None:
     sent: list[object] = []
     page.on("request", lambda one: sent.append(one.post_data_json) if one.post_data else None)
-    answer(page, "**/api/v2/dags/sterna_pause/dagRuns", {"detail": "Forbidden"}, 403)
-    page.goto("/#/tables")
     line = page.get_by_role("row").filter(has_text="ns.orders")
+    for dags, count in (([], 0), ([{"dag_id": "sterna_pause", "is_paused": True}], 1)):
+        answer(page, "**/api/v2/dags?*", {"dags": dags})
+        page.goto("/#/tables")
+        page.reload()
+        expect(line).to_be_visible()
+        expect(line.get_by_role("button", name="Pause")).to_have_count(count)
+    expect(line.get_by_role("button", name="Pause")).to_be_disabled()
+    answer(page, "**/api/v2/dags?*", {"dags": [{"dag_id": "sterna_pause", "is_paused": False}]})
+    answer(page, "**/api/v2/dags/sterna_pause/dagRuns", {"detail": "Forbidden"}, 403)
+    page.reload()
     line.get_by_role("button", name="Pause").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("textbox", name="Reason").fill(ODD)

@@ -206,6 +206,11 @@ def in_transit_and_forgotten() -> AbstractContextManager[Any]:
     return planted(planning.defer_large_tables, planning, without_transit)
 
 
+def a_pause_is_overlooked() -> AbstractContextManager[object]:
+    """A plan publishes tables that an operator has paused."""
+    return planted(planning.paused_entries, planning, lambda context, actions, head, changes: ())
+
+
 def a_round_proves_what_a_clean_up_took() -> AbstractContextManager[object]:
     """What the large lane has brought whole counts as here, though a clean-up deleted files since."""
     return planted(admission.files_replaced_since, admission, lambda catalog, branch, since, head: False)

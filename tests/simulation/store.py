@@ -165,9 +165,9 @@ class Objects:
         return len(data if there is None else there.data)
 
     def overwrite(self, uri: str, data: bytes) -> int:
-        """Write what alone is ever written over: the large lane's sign of life, and the newest hours of delays."""
+        """Write what alone is written over: signs of life of the large lane, the newest delays, markers of pauses."""
         state = f"{self.mapping.region.replica_root}/_sterna"
-        if not uri.startswith((f"{state}/transit/", f"{state}/delays/")):
+        if not uri.startswith(tuple(f"{state}/{name}/" for name in ("transit", "delays", "paused"))):
             raise Violation(f"written over: {uri}")
         self.turn.call("write over", uri)
         self.store.objects[uri] = Object(data, self.store.now())

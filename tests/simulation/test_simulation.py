@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from sterna.errors import Busy, SourceGone
+from sterna.errors import Busy, Paused, SourceGone
 from sterna.iceberg.deletes import position_deletes
 from sterna.notifications.change_log.event import DROPPED, HELD, UPDATED
 from sterna.replication.replica.held import IN_TRANSIT, WAITS
@@ -62,6 +62,7 @@ HAPPENS = (
     *("ap is silent", "ap is left out", "waits for ap, with an alarm", "gives up on an old primary", "held: "),
     *("write what is followed", "a flow's step"),
     "tables go on here; ",
+    *("paused: ", "resumed: ", f": {Paused.__name__}"),
     LOCALIZED,
 )
 
@@ -78,6 +79,7 @@ HAPPENS = (
         (bugs.unavailable_location_stops_sync, "isolation"),
         (bugs.lanes_split_a_commit, "order"),
         (bugs.in_transit_and_forgotten, "equality"),
+        (bugs.a_pause_is_overlooked, "pauses: "),
         (bugs.a_round_proves_what_a_clean_up_took, "closure: missing"),
         (bugs.a_batch_forgets_what_it_could_not_copy, "closure: missing"),
         (bugs.held_named_before_they_are_written_down, "closure: the list"),

@@ -47,6 +47,7 @@ from tests.simulation.in_parts import all_in_parts
 from tests.simulation.invariants import Invariants
 from tests.simulation.lags import LagCheck
 from tests.simulation.main import Main
+from tests.simulation.pausing import Pausing, is_at_work
 from tests.simulation.promoted import Promoted
 from tests.simulation.store import Objects, Store, Violation
 from tests.simulation.syncs import Syncing, no_engine
@@ -95,6 +96,7 @@ class World:
         self.delivering = self._deliverer()
         self.asking = self._asker()
         self.upkeep = self._upkeeper()
+        self.pausing = self._pauser()
         faultless = self._over(self.catalog, self.store)
         self.lags = LagCheck(faultless, self.catalog, self.main)
         self.foresight = Foresight(self.catalog, self.store, self.main, self._over, region.replica_branch, self.rng)
@@ -118,6 +120,7 @@ class World:
                     self._deliver()
                     self.upkeep.go_on()
                     self.invariants.check()
+                    self.pausing.go_on()
                 self.settle()
             finally:
                 for actor in (*self.actors, self.delivering, *self.upkeep.actors):
@@ -191,6 +194,7 @@ class World:
             self._arrive()
             self.invariants.check()
         self.tell("no faults any more")
+        self.pausing.end()
         self.clock.go_on(GC_EXPIRY_SECONDS)  # a clean-up that was killed is waited for no longer
         self._while_it_is_dark()
         self._deliver()
@@ -252,11 +256,11 @@ class World:
         self.invariants.check()
         if key not in report.published:
             raise Violation(f"isolation: {key} is not published beside {big}: {report}")
-        if self.seed % 3 == 0:
-            self._take_over(self.large[1])
+        if self.seed % 3 < 2:
+            self._take_over(self.large[1 - self.seed % 3])
 
     def _take_over(self, other: Syncing) -> None:
-        """The other large lane of the pair is started while the first shows itself, and again when it does no more."""
+        """One of the large lanes is started while the killed one shows itself, and again when it does no more."""
         other.forget()
         other.go_on()
         self.clock.go_on(HEARTBEAT_TIMEOUT_SECONDS)
@@ -321,6 +325,11 @@ class World:
             for name in ("X", "W")
         }
         return Upkeeping(rng, contexts["X"], contexts["W"], self)
+
+    def _pauser(self) -> Pausing:
+        rng = Random(f"pauser {self.seed}")
+        context = self._opened(self.catalog, self.store, Turn(rng, Faults(), lambda line: None))
+        return Pausing(context, self.main, rng, self.clock.now, self.tell, is_at_work=is_at_work(self.seed))
 
     def _asker(self) -> Asking:
         rng = Random(f"asker {self.seed}")

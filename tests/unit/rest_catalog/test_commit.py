@@ -27,7 +27,10 @@ from sterna.errors import (
     NoSuchTable,
     RequirementFailed,
     StaleBase,
+    StoreUnreachable,
+    TableUnusable,
 )
+from sterna.replication.replica.pauses import pause, resume
 from sterna.replication.sync.follow import FollowerLimits
 from sterna.replication.sync.rewrite_metadata import rewrite_options
 from sterna.replication.sync.run import sync
@@ -38,6 +41,7 @@ from sterna.serving.rest_catalog.commit import commit_tables
 from sterna.serving.rest_catalog.entry_changes import create_table, drop
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit, prepare_commit, read_table
+from sterna.storage.objects import Objects
 from tests.support import rest_address
 from tests.support.regions import with_ports
 from tests.support.rest_address import AddressClient, address_of, read_json
@@ -66,6 +70,34 @@ def client(world: World) -> AddressClient:
 
 def rows(first: int, count: int = 2) -> pa.Table:
     return pa.table({"id": pa.array(range(first, first + count), pa.int64())})
+
+
+def test_a_table_that_is_paused_here_takes_no_commit_until_it_is_resumed(world: World, client: AddressClient) -> None:
+    context, before = world.context(), world.catalog.reference("main").hash
+    pause(context, ["ns.orders"], "examined", apply=True)
+    with pytest.raises(TableUnusable, match=r"paused by an operator since .*: examined"):
+        client.load_table(KEY).append(rows(10))
+    assert world.catalog.reference("main").hash == before
+    assert client.load_table(KEY).scan().to_arrow().num_rows == 3
+    resume(context, ["ns.orders"], apply=True)
+    client.load_table(KEY).append(rows(10))
+    assert client.load_table(KEY).scan().to_arrow().num_rows == 5
+
+
+def test_where_what_is_paused_is_unknown_no_commit_is_taken(
+    world: World, client: AddressClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, plain = world.catalog.reference("main").hash, Objects.list
+
+    def list_objects(objects: Objects, uri_prefix: str, **options: str) -> Any:
+        if uri_prefix.endswith("/paused"):
+            raise StoreUnreachable("no answer", file=uri_prefix)
+        return plain(objects, uri_prefix, **options)
+
+    monkeypatch.setattr(Objects, "list", list_objects)
+    with pytest.raises(StoreUnreachable):
+        client.load_table(KEY).append(rows(10))
+    assert world.catalog.reference("main").hash == before
 
 
 def head(world: World) -> str:

@@ -17,6 +17,7 @@ from sterna.replication.plan.sharded_listing import ShardingLimits
 from sterna.replication.replica import bulk_state
 from sterna.replication.replica.head import newest_commit, read_head
 from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.replica.pauses import pause, resume
 from sterna.replication.sync import stages
 from sterna.replication.sync.publish import invalidate_plans
 from sterna.replication.sync.run import sync
@@ -109,6 +110,24 @@ def test_others_are_published_before_the_large_lane_has_listed_it(seeding: World
     assert item.reason == f"the large lane lists its files: {MANY + 2} new manifests, which have so many bytes"
     seeding.commit(a=seeding.write("a"))
     assert small(seeding).published == ("ns.a",)
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_pause_during_which_the_large_lane_looked_ends_with_its_marker(seeding: World, others: bool) -> None:
+    pause(seeding.context(), ["ns.big"], "", apply=True)
+    if others:
+        small(seeding)
+        seeding.commit(huge=[seeding.write("huge") for _ in range(2 * MANY)][-1])
+        small(seeding)
+        brought(seeding, begun(seeding))
+    else:
+        assert begun(seeding).report is not None  # planned before a sync saw the pause
+    assert [item.kind for item in small(seeding).held] == ["Paused"]
+    resume(seeding.context(), ["ns.big"], apply=True)
+    report = small(seeding)
+    assert (report.held, [item.key for item in report.transit], report.large) == ((), ["ns.big"], True)
+    brought(seeding, begun(seeding))
+    assert small(seeding).published == ("ns.big",)
 
 
 def test_what_it_has_brought_is_published_from_its_lists(seeding: World) -> None:

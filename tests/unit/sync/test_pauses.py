@@ -150,6 +150,17 @@ def test_what_the_registry_keeps_off_the_region_leaves_it_though_it_is_paused(se
     assert shown(seeded) is None
 
 
+@pytest.mark.parametrize("paused", [("ns.a",), ("ns.a", "ns.b")])
+def test_what_the_registry_keeps_off_leaves_though_it_was_committed_together_with_a_paused_table(
+    seeded: World, paused: tuple[str, ...]
+) -> None:
+    pause(seeded, *paused)
+    seeded.commit(a=seeded.write("a"), b=seeded.write("b"))
+    run(seeded)
+    report = run(ruled(seeded, residency=[{"tables": ["ns.b"], "only": ["us"]}]))
+    assert (shown(seeded, "ns.b"), held(report)) == (None, {"ns.a": "Paused"})
+
+
 def test_a_marker_that_can_t_be_parsed_pauses_its_table(seeded: World) -> None:
     before = shown(seeded)
     pause(seeded, "ns.a")

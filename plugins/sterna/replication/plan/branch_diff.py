@@ -274,11 +274,19 @@ def _changed_keys(commit: Commit) -> Iterator[Key]:
 def group_by_commit(
     context: RegionContext, commits: list[Commit], head: Head
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Return what was committed together, and which of these tables are relaxed."""
+    """Return what was committed together, and which of these tables are relaxed.
+
+    What the registry keeps off the region counts as relaxed: it leaves whatever the others wait for.
+    """
     groups = {frozenset(key_name(key) for key in _changed_keys(commit)) for commit in commits}
     groups |= {frozenset((held_key.key, held_key.group)) for held_key in head.held if held_key.group}
     shared = {group for group in groups if len(group) > 1}
-    relaxed = {name for name in frozenset().union(*shared) if context.registry.policy(name).atomic == "relaxed"}
+    registry, region = context.registry, context.region.name
+    relaxed = {
+        name
+        for name in frozenset().union(*shared)
+        if registry.policy(name).atomic == "relaxed" or registry.exclusion_reason(name, region)
+    }
     # A relaxed table joins two commits only while it is held itself, which isn't known yet.
     mixed = {group for group in shared if group & relaxed}
     joined = merge_groups(set(group) for group in shared - mixed)

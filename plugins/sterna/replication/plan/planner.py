@@ -131,7 +131,8 @@ def _compare_branches(context: RegionContext, options: SyncOptions, progress: Pr
     )
     large_lane = read_large_lane(context, head, options, current_digest)
     paused = paused_entries(context, actions, head, changes)
-    actions_left = [action for action in actions if action.key not in {entry.key for entry in paused}]
+    paused_keys = {entry.key for entry in paused}
+    actions_left = [action for action in actions if action.key not in paused_keys]
     in_transit = held_in_transit(large_lane.state, head, actions_left)
     held = (*draft.held, *waiting, *paused, *in_transit, *waiting_to_ship(context, actions_left, head, changes))
     return _Comparison(head, current_digest, changes, draft, seeding, actions, more, held, large_lane)

@@ -7,10 +7,10 @@ The name of the marker pauses the key. Its content is for people: a marker that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Key, key_name, parse_key
 from sterna.codec import TEXT, Field, Record, UnknownFields
@@ -18,9 +18,6 @@ from sterna.config.registry.folders import PAUSED, state_folder
 from sterna.config.registry.model import SOURCE_BRANCH, digest
 from sterna.errors import ObjectMissing, ReferenceNotFound, UsageError, printable
 from sterna.replication.replica.region import RegionContext
-
-if TYPE_CHECKING:
-    from sterna.storage.objects import Objects
 
 _MAX_REASON_LENGTH = 500  # characters
 
@@ -95,14 +92,14 @@ def resume(context: RegionContext, names: Iterable[str], *, apply: bool) -> tupl
         StoreError, CredentialError: a marker may still be there.
     """
     keys = _parse_names(names)
-    pauses = read_pauses(context, map(key_name, keys))
+    pauses = read_pauses(context, [key_name(key) for key in keys])
     if apply:
         for error in context.objects.delete([paused.file for paused in pauses]).values():
             raise error
     return pauses
 
 
-def read_pauses(context: RegionContext, names: Iterable[str] | None = None) -> tuple[Pause, ...]:
+def read_pauses(context: RegionContext, names: Collection[str] | None = None) -> tuple[Pause, ...]:
     """Return the pauses of a region, by key name.
 
     Args:
@@ -111,22 +108,21 @@ def read_pauses(context: RegionContext, names: Iterable[str] | None = None) -> t
     Raises:
         StoreError, CredentialError: the region's store can't be read, so that what is paused is unknown.
     """
-    markers = [uri for uri, _, _ in context.objects.list(_folder(context))]
-    if names is not None:
-        by_marker = {_marker(context, name): name for name in names}
-        markers = [uri for uri in markers if uri in by_marker]
-    else:
-        by_marker = {}
-    pauses = [_read(context.objects, uri, by_marker.get(uri, "")) for uri in markers]
-    return tuple(sorted((paused for paused in pauses if paused), key=lambda paused: (paused.key, paused.file)))
+    by_marker = {_marker(context, name): name for name in names or ()}
+    listed = (uri for uri, _, _ in context.objects.list(_folder(context)))
+    markers = [uri for uri in listed if names is None or uri in by_marker]
+    pauses = []
+    for uri, answer in context.objects.read_many(markers):
+        if isinstance(answer, bytes):
+            pauses.append(_parse(answer, uri, by_marker.get(uri, "")))
+        elif not isinstance(answer, ObjectMissing):  # else it was resumed meanwhile
+            raise answer
+    return tuple(sorted(pauses, key=lambda paused: (paused.key, paused.file)))
 
 
-def _read(objects: Objects, uri: str, name: str) -> Pause | None:
-    """Return what a marker has; None where it was deleted meanwhile."""
+def _parse(data: bytes, uri: str, name: str) -> Pause:
     try:
-        parsed = PAUSE.loads(objects.read(uri))
-    except ObjectMissing:
-        return None
+        parsed = PAUSE.loads(data)
     except ValueError:
         return Pause(name, file=uri)
     return Pause(name or parsed.key, parsed.since, printable(parsed.reason), uri)

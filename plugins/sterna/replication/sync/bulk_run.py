@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from sterna.catalog.model import ICEBERG_TABLE
-from sterna.errors import Busy, NotLocalized, SternaError, TableError, UsageError
+from sterna.errors import Busy, NotLocalized, Paused, SternaError, TableError, UsageError
 from sterna.libraries import pa
 from sterna.replication.execution.spark_executor import Engine, engine_or_spark
 from sterna.replication.plan.dependencies import publication_groups
@@ -262,5 +262,10 @@ def _bulk_run(plan: Plan, files: pa.Table | None) -> BulkRun:
         digest=plan.digest,
         registry=plan.registry,
         term=plan.term,
-        held=tuple(held_key for held_key in plan.held if not held_key.in_transit and held_key.kind != WAITS),
+        held=tuple(
+            held_key
+            for held_key in plan.held
+            # A pause ends without a look of the large lane, and what waits for another key goes by that one.
+            if not held_key.in_transit and held_key.kind not in (WAITS, Paused.__name__)
+        ),
     )

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 
 from sterna.catalog.model import Content, Key, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import StaleBase
+from sterna.errors import StaleBase, TableUnusable
+from sterna.replication.replica.pauses import read_pauses
+from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog.address import Address
 from sterna.serving.rest_catalog.answer import stands_for
 from sterna.serving.rest_catalog.held_tables import raise_for_held
@@ -29,9 +31,11 @@ def require_served_base(address: Address, key: Key, source: Content) -> Content:
     Raises:
         StaleBase: this region is behind.
         HomeUnavailable: it is, and stays so while the store of another region can't be used.
-        TableUnusable: it is, and stays so while the table is held.
+        TableUnusable: it is, and stays so while the table is held; or the table is paused here, so that it would be.
+        StoreError, CredentialError: what is paused is unknown.
     """
     context, shown = address.region(), address.shown([key])[key]
+    _require_unpaused(context, key)
     if shown is None or not stands_for(context, key, shown, source):
         address.sync.wait(address.sync.request(), SYNC_SECONDS)
         shown = address.shown([key])[key]
@@ -41,6 +45,12 @@ def require_served_base(address: Address, key: Key, source: Content) -> Content:
         raise_for_held(address.region(), key, source, address.sync.failure, message)
         raise StaleBase(message, table=key_name(key))
     return shown
+
+
+def _require_unpaused(context: RegionContext, key: Key) -> None:
+    for paused in read_pauses(context, [key_name(key)]):
+        hint = "nothing was committed; resume the table, or commit on main or in another region"
+        raise TableUnusable(f"{context.region.name} keeps it as it is: {paused.line}", table=paused.key, hint=hint)
 
 
 def bring_up(address: Address, contents: Mapping[Key, Content | None]) -> None:

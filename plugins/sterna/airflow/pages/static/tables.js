@@ -1,6 +1,6 @@
 // All tables of a region, a page at a time: the server searches, sorts and counts.
 import { badge, el, grid, link, note, show } from "./dom.js";
-import { ask, startRun } from "./api.js";
+import { ask, startRun, sternaDags } from "./api.js";
 import { confirm, done } from "./confirm.js";
 import { count, moment, price, seconds, short, size } from "./format.js";
 import { t } from "./text.js";
@@ -29,6 +29,7 @@ export function open(place) {
       const { own, regions } = await ask("api/regions");
       show(region, regions.map((name) => el("option", { value: name }, name === own ? `${name} (${t("thisRegion")})` : name)));
       state.own = own;
+      state.pauses = await sternaDags().then((dags) => dags.find((dag) => dag.dag_id === PAUSE_DAG), () => undefined);
       show(place, el("div", { class: "line tools" }, el("label", { for: "region" }, t("region")), region,
         el("label", { for: "search", class: "hidden" }, t("searchTables")), search, button), planned, answer, result);
       await go({ region: own });
@@ -85,21 +86,22 @@ export function open(place) {
       el("td", { class: "figure", title: item.unread ?? null }, size(item.bytes)), el("td", {}, next(item)), el("td", {}, more(item)));
   }
 
-  // Only this Airflow's own region is paused from here: others have an Airflow of their own.
+  // Of this Airflow's own region alone, and where the user may see the DAG: other regions have an Airflow of their own.
   function pause(item) {
     const action = item.paused ? "resume" : "pause";
     const text = item.paused ? el("p", { class: "quiet" }, item.paused) : null;
-    if (state.region !== state.own) return text;
+    if (state.region !== state.own || !state.pauses) return text;
     const reason = el("input", { type: "text", maxlength: "500", "aria-label": t("reason"), placeholder: t("reason") });
     const label = t(action);
-    const ask = () => confirm(result, { title: `${label}: ${item.key}`, text: t(`${action}TableMeans`), label, inside: item.paused ? [] : [reason] }, async () => {
+    const open = () => confirm(result, { title: `${label}: ${item.key}`, text: t(`${action}TableMeans`), label, inside: item.paused ? [] : [reason] }, async () => {
       try {
         show(answer, done(PAUSE_DAG, action, await startRun(PAUSE_DAG, { tables: [item.key], action, reason: reason.value })));
       } catch (error) {
         show(answer, note("error", `${label}: ${item.key}: ${error.message}`));
       }
     });
-    return el("div", {}, text, el("button", { type: "button", onclick: ask }, label));
+    const disabled = state.pauses.is_paused;
+    return el("div", {}, text, el("button", { type: "button", disabled, title: disabled ? t("pausedRunsWait") : null, onclick: open }, label));
   }
 
   function restored(item) {

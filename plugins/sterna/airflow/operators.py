@@ -13,7 +13,7 @@ from sterna.airflow import requirements  # noqa: F401 - before what an older Air
 # isort: split
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 OPTIONS: Mapping[str, str] = {option_name(option): option.name for option in fields(SyncOptions)}
 """By the name that DAGs' parameters and users' own DAGs have, the field of `SyncOptions`; `dry_run` is beside them."""
+SENT_XCOM_KEY = "sent_bytes"
+"""The key of the XCom with the bytes of a copy task's batches that are here, while it copies."""
+_SENT_INTERVAL_SECONDS = 5.0
 _CLEAR_RUN_HINT = (
     "no table of this run has all of its files: clear the run, or wait for the next one, which copies again"
 )
@@ -143,7 +146,13 @@ class SternaCopyOperator(SternaOperator):
         # rclone gets the task's own deadline, so that it is ended in an orderly way.
         timeout = self.execution_timeout.total_seconds() if self.execution_timeout else DEFAULT_DEADLINE_SECONDS
         deadline, region, copied, unavailable = time.monotonic() + timeout, self.open(), StageReport(), Unavailable()
-        first, progress = self.batch["number"], throttled(self.log_progress)
+        log, note_sent = throttled(self.log_progress), self._sent_notes(context)
+
+        def progress(line: str) -> None:
+            log(line)
+            note_sent(line)
+
+        first = self.batch["number"]
         for number in range(first, self.batch.get("last", first) + 1):
             remaining = max(deadline - time.monotonic(), 0.0)
             copied += stages.copy(region, self.run, number, progress, deadline=remaining, unavailable=unavailable)
@@ -153,6 +162,27 @@ class SternaCopyOperator(SternaOperator):
                 main_asset(region.region.name), extra={"reason": "tables in transit are here"}
             )
         return STAGE_REPORT.dumps(copied)
+
+    def _sent_notes(self, context: TaskContext) -> Callable[[str], None]:
+        """Return what takes lines of progress, and says every few seconds in an XCom how many bytes are here."""
+        from sterna.replication.replica.progress import ProgressLine
+
+        whole, due = 0, time.monotonic() + _SENT_INTERVAL_SECONDS
+
+        def note_sent(line: str) -> None:
+            nonlocal whole, due
+            if not isinstance(line, ProgressLine):
+                return
+            if line.is_step:
+                whole += line.batch_bytes
+            elif time.monotonic() >= due:
+                due = time.monotonic() + _SENT_INTERVAL_SECONDS
+                try:
+                    context["ti"].xcom_push(SENT_XCOM_KEY, whole + line.batch_bytes)
+                except Exception:  # a copy never fails for it
+                    self.log.warning("the pages can't be told how much is copied", exc_info=True)
+
+        return note_sent
 
 
 class SternaLocalizeOperator(SternaOperator):

@@ -30,6 +30,8 @@ from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.codecs import STAGE_REPORT
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.model import CopyBatch, Report, StageReport
+from sterna.replication.replica.progress import ProgressLine
+from sterna.replication.replica.region import Progress
 from sterna.replication.sync import run as sync_run
 from sterna.replication.sync import stages
 from sterna.storage.rclone.transfer import Transfer
@@ -234,6 +236,30 @@ def test_one_task_copies_its_share_of_the_batches(tmp_path: Path, monkeypatch: p
         context, pushed["run"], merge_stage_reports(copied), merge_stage_reports([localized]), quiet
     )
     assert len(report.published) == 6
+
+
+def test_a_copy_says_meanwhile_how_many_bytes_of_its_batches_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(operators, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(operators.SternaOperator, "open", lambda self: None)
+
+    def copy(region: None, run: str, number: int, progress: Progress, **more: Any) -> StageReport:
+        for seconds, here in ((1.0, 10), (10.0, 40), (1.0, 50)):
+            clock[0] += seconds
+            progress(ProgressLine("copying", 0.5, batch_bytes=here))
+        progress(ProgressLine("done", 1.0, is_step=True, batch_bytes=100))
+        return StageReport(1)
+
+    monkeypatch.setattr(stages, "copy", copy)
+    sent: list[tuple[str, int]] = []
+
+    def push(key: str, value: int) -> None:
+        sent.append((key, value))
+        raise ConnectionError("no copy fails for it")
+
+    task = SternaCopyOperator(task_id="copy", run="r", batch={**BATCH, "number": 0, "last": 1}, outlets=[])
+    task.execute({"ti": SimpleNamespace(xcom_push=push)})
+    assert sent == [("sent_bytes", 40), ("sent_bytes", 140)]
 
 
 def test_a_copy_that_makes_a_table_whole_starts_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,16 +17,18 @@ class ProgressLine(str):
     Attributes:
         fraction: how much is done, from 0 to 1.
         is_step: a step is complete: logs never leave that out.
+        batch_bytes: how much is here of the batch that this process copies.
     """
 
-    __slots__ = ("fraction", "is_step")
+    __slots__ = ("batch_bytes", "fraction", "is_step")
     fraction: float
     is_step: bool
+    batch_bytes: int
 
-    def __new__(cls, line: str, fraction: float, *, is_step: bool = False) -> Self:
-        """Make one of a line, a share, and whether a part is done."""
+    def __new__(cls, line: str, fraction: float, *, is_step: bool = False, batch_bytes: int = 0) -> Self:
+        """Make one of a line, a share, whether a part is done, and the bytes of the process's own batch."""
         progress_line = super().__new__(cls, line)
-        progress_line.fraction, progress_line.is_step = fraction, is_step
+        progress_line.fraction, progress_line.is_step, progress_line.batch_bytes = fraction, is_step, batch_bytes
         return progress_line
 
 

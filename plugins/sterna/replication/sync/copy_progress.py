@@ -89,7 +89,9 @@ class RunProgress:
             f"{position}{files:,} of {count:,} files, {format_bytes(size)} of {format_bytes(total)} are here, "
             f"{cost * 100 // total_cost} %{remaining}"
         )
-        return ProgressLine(line, cost / total_cost, is_step=current is None)
+        own_batches = (batch.bytes for batch in self.batches if batch.number == number)
+        here = sum(own_batches) if current is None else current.bytes
+        return ProgressLine(line, cost / total_cost, is_step=current is None, batch_bytes=here)
 
 
 def read_run_progress(context: RegionContext, run: str, plan: Plan) -> RunProgress:

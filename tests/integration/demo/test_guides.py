@@ -17,6 +17,7 @@ from sterna.servers.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars
 from sterna.servers.process import free_port
 from tests.support.command import STERNA
 from tests.support.guides import LAKE, Block, read_blocks, run_guide
+from tests.support.newcomer import with_browser
 
 _REST_ADDRESS = ("rest-catalog.md", "## A first table")
 _QUICK = (
@@ -122,12 +123,14 @@ def test_the_address_has_a_first_table_in_spark(lake: Path, tmp_path: Path) -> N
 def test_a_new_airflow_replicates_and_has_an_alarm_that_is_cured(lake: Path, tmp_path: Path) -> None:
     """In an environment of its own, from a new `airflow standalone` on SQLite; only its ports are others.
 
-    The last test here, for it leaves a table that the other guides' registry would hold.
+    A browser goes along: it sees on the pages what is typed, and does there what can be done there. The last test
+    here, for it leaves a table that the other guides' registry would hold.
     """
     home = "export AIRFLOW_HOME="
     settings = "".join(f"export AIRFLOW__{name}={free_port()}\n" for name in _AIRFLOW_LOG_PORTS)
     port = free_port()
     url = f"export AIRFLOW__API__PORT={port}\nexport AIRFLOW__API__BASE_URL=http://localhost:{port}\n"
-    output = run_guide([*first_steps(), *read_blocks(*_AIRFLOW)], lake, tmp_path, {home: f"{settings}{url}{home}"})
+    blocks = [*first_steps(), *with_browser(read_blocks(*_AIRFLOW), f"http://localhost:{port}")]
+    output = run_guide(blocks, lake, tmp_path, {home: f"{settings}{url}{home}"})
     assert "eu holds 1 tables for more than 60 s" in output
     assert "UnregisteredUri" in output and "rail.stops in eu: fresh" in output

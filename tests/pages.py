@@ -56,6 +56,7 @@ def _runs(now: datetime) -> dict[str, Any]:
         "**/dagRuns?*": {"dag_runs": listed},
         "**/taskInstances?*": {"task_instances": tasks},
         "**/xcomEntries/*": {"value": [{"bytes": 734_003_200 + 50_000_000 * at} for at in range(5)]},
+        "**/xcomEntries/sent_bytes*": {"value": 301_000_000},
     }
 
 
@@ -81,6 +82,7 @@ def _ingest(now: datetime) -> dict[str, Any]:
 
 
 _NOW = datetime.now(UTC)
+_CONFIGURED = {"**/api/configured": {"ingest": True, "inspector": True, "figure": True, "idle": []}}
 OTHERS: dict[str, dict[str, Any]] = {
     "events": {
         "**/api/outlets": _outlets(),
@@ -183,7 +185,7 @@ def picture(
     """
     context = browser.new_context(locale="en-GB", viewport=_WINDOW, color_scheme=look)  # type: ignore[arg-type]
     page = context.new_page()
-    for path, body in answers.items():
+    for path, body in {**_CONFIGURED, **answers}.items():
         page.route(path, partial(_answered, body=json.dumps(body)))
     page.goto(f"{url}/#/{view}")
     if view == "inspector":

@@ -80,11 +80,12 @@ _FLOWS = [
         "spark": "local[1]",
     },
 ]
-# rclone, but for copies while a file named "broken" or "hangs" lies beside it: the one fails, the other ends and
-# doesn't say so.
+# rclone, but for copies while a file named "broken", "slow" or "hangs" lies beside it: one fails, one takes its time,
+# and the last ends and doesn't say so.
 _RCLONE = """\
 #!/bin/sh
 if [ -e "{folder}/broken" ]; then case " $* " in *" copy "*) echo "broken for a test" >&2; exit 7;; esac; fi
+if [ -e "{folder}/slow" ]; then case " $* " in *" copy "*) exec "{rclone}" "$@" --bwlimit 60k;; esac; fi
 if [ -e "{folder}/hangs" ]; then case " $* " in *" copy "*)
   "{rclone}" "$@"; status=$?; touch "{folder}/hung"; while [ -e "{folder}/hangs" ]; do sleep 0.1; done; exit $status
 esac; fi
@@ -111,6 +112,16 @@ class World:
     def rclone_is_broken(self) -> Path:
         """As long as this file exists, no copy succeeds."""
         return self.folder / "broken"
+
+    @contextmanager
+    def slow_copies(self) -> Iterator[None]:
+        """Let copies that begin within this block take their time."""
+        slow = self.folder / "slow"
+        slow.touch()
+        try:
+            yield
+        finally:
+            slow.unlink()
 
     @contextmanager
     def hanging_copy(self) -> Iterator[psutil.Process]:

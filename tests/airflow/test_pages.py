@@ -23,7 +23,11 @@ def test_the_pages_stand_in_airflows_own(page: Page) -> None:
     expect(frame.get_by_role("region", name="eu").get_by_text("lag now")).to_be_visible()
     for other in ("us", "ap"):
         expect(frame.get_by_role("region", name=other)).to_be_visible()
+    page.evaluate("localStorage.setItem('timezone', JSON.stringify('Asia/Tokyo'))")  # as Airflow's own choice does
+    page.reload()
+    expect(page.get_by_text("+09:00")).to_be_visible()
     frame.get_by_role("link", name="Runs").click()
+    expect(frame.locator("tbody tr").filter(has_text=DAG).first).to_contain_text("GMT+9")
     frame.locator(f"a.airflow[href*='/dags/{DAG}/runs/']").first.click()
     page.wait_for_url(f"**/dags/{DAG}/runs/**")
 
@@ -90,3 +94,16 @@ def test_a_sync_is_seen_while_it_copies(page: Page, world: World) -> None:
     expect(row).to_contain_text("success", timeout=240_000)
     expect(page.locator(f".card[data-run='{run}']")).to_have_count(0)
     assert world.sql("SELECT name FROM dag_replica.shop.orders WHERE id = 9002") == [("slow",)]
+
+
+@pytest.mark.rare
+def test_a_slow_copy_shows_its_throughput_and_the_time_left(page: Page, world: World) -> None:
+    world.wait_until_idle()
+    with world.slow_copies():
+        world.sql("INSERT INTO dag_us.shop.orders SELECT id, uuid() FROM range(100000, 150000)")
+        page.goto("/sterna/#/runs")
+        card = page.locator(".card[data-run]").filter(has=page.get_by_role("heading", name=DAG))
+        expect(card).to_contain_text(re.compile(r"Throughput[0-9.]+ KiB/sTime left[0-9]+ "), timeout=240_000)
+        expect(card).to_contain_text(re.compile(r"[1-9][0-9.]* [KM]iB / [1-9]"))
+    world.wait_until_idle()
+    assert world.sql("SELECT count(*) FROM dag_replica.shop.orders WHERE id >= 100000") == [(50000,)]

@@ -112,6 +112,7 @@ def test_regions(page: Page, pages: Pages) -> None:
     expect(card.get_by_text(ODD, exact=False).first).to_be_visible()
     expect(card.locator("svg.spark")).to_be_visible()
     expect(card.get_by_text("register the URI's prefix").first).to_be_visible()
+    expect(card.locator(".alarms").get_by_role("link")).to_have_attribute("href", re.compile("^#/runBook/r-holds-"))
     other = page.get_by_role("region", name="us")
     expect(other.get_by_text("Loading…")).to_be_visible()
     first(page, waiting).fulfill(status=504, body='{"error": "no answer within 20 s"}')
@@ -181,10 +182,13 @@ def test_a_region_that_is_cut_off_and_being_seeded_says_all_it_knows(page: Page)
 
 def test_a_region_that_was_never_started_is_not_well(page: Page) -> None:
     fresh = {"cut_off": "", "unread_held": "", "alarms": [], "held": [], "unseen": [], "transit": [], "stored": None}
-    answer(page, "**/api/regions/eu", {**STATUS, **fresh, "last_run": "", "last_commit": ""})
+    answer(page, "**/api/regions/eu", {**STATUS, **fresh, "last_run": "", "last_commit": "", "replica_hash": ""})
     page.goto("/")
     card = page.get_by_role("region", name="eu")
     expect(card.locator(".badge").filter(has_text="not started")).to_be_visible()
+    expect(card.get_by_text("eu has never synced: resume its DAG sterna_sync")).to_be_visible()
+    expect(card.get_by_text("being seeded")).to_have_count(0)
+    expect(card.get_by_role("img")).to_have_count(0)
     expect(card.locator(".badge.green")).to_have_count(0)
 
 
@@ -214,7 +218,10 @@ def test_how_late_versions_were_and_what_objectives_allow(page: Page) -> None:
     ).to_be_visible()
     expect(card.get_by_text("99.9 % of x within 60 s: 25 % of the week's budget left")).to_be_visible()
     expect(card.get_by_text("99.9 % of y within 60 s: unknown")).to_be_visible()
-    expect(card.get_by_role("img")).to_have_attribute("aria-label", re.compile("at most 15 min"))
+    picture = card.get_by_role("img")
+    expect(picture).to_have_attribute("aria-label", re.compile("at most 15 min; p50 5 s; p95 60 s; p99 61 s"))
+    expect(picture.locator("text")).to_have_text(["0", "10 min", "20 min", *[re.compile(r"^\d\d:\d\d$")] * 5])
+    expect(card.get_by_text("last day: p50 5 s · p95 60 s · p99 61 s · most 15 min")).to_be_visible()
     card.get_by_text("Delays since").click()
     expect(card.get_by_role("row").filter(has_text="week")).to_contain_text("15 min")
     answer(page, "**/api/regions/eu", {**STATUS, "delays": {**delays, "problem": "the index is damaged"}})
@@ -243,6 +250,15 @@ def test_tables_by_mouse_and_keyboard(page: Page) -> None:
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(3)
     expect(rows.first).to_contain_text(ODD)
+    rows.first.get_by_text("Why?").click()
+    expect(rows.first).to_contain_text("remedy: register the URI's prefix as a location")
+    rows.first.get_by_role("link", name="docs/operations.md#unregistereduri-on-a-table").click()
+    entry = page.locator("main .card")
+    expect(entry.get_by_role("heading")).to_have_text("UnregisteredUri on a table")
+    expect(entry.locator("li").last).to_contain_text("Do: register the URI's prefix")
+    expect(entry.locator("li")).to_have_count(3)
+    page.go_back()
+    expect(rows).to_have_count(3)
     assert page.title() == "sterna · Tables"
     page.get_by_role("button", name="Table", exact=True).focus()
     page.keyboard.press("Enter")
@@ -355,9 +371,16 @@ def test_a_restored_table_says_so_and_which_channels_stopped(page: Page) -> None
     table_page = {"region": "eu", "total": 2, "page": 0, "size": 50, "counts": {"served": 2}, "rows": rows}
     answer(page, "**/api/tables/eu?*", table_page)
     page.goto("/#/tables")
+    # The zone that was chosen in Airflow's pages; else the browser's, as there.
+    page.get_by_text("Restored on 29/11/2026, 10:00:00 UTC").wait_for()
+    page.evaluate("localStorage.setItem('timezone', JSON.stringify('Asia/Tokyo'))")
+    page.reload()
+    page.get_by_text("Restored on 29/11/2026, 19:00:00 GMT+9").wait_for()
+    page.evaluate("localStorage.setItem('timezone', '\"none such\"')")
+    page.reload()
     back = page.get_by_role("row").filter(has_text="ns.back")
     back.get_by_text("Restored on 29/11/2026, 10:00:00").click()
-    expect(back).to_contain_text("As main had it on 28/11/2026, 09:00:00, commit aaaaaaaaaaaa")
+    expect(back).to_contain_text("As main had it on 28/11/2026, 09:00:00 UTC, commit aaaaaaaaaaaa")
     expect(back).to_contain_text("By commit cccccccccccc on main")
     expect(back.locator(".badge.red")).to_have_count(0)
     stopped = page.get_by_role("row").filter(has_text="ns.stopped")
@@ -386,7 +409,8 @@ def test_the_stream_says_how_it_is_connected(page: Page) -> None:
     page.goto("/#/events")
     expect(state).to_have_text("Listening for messages...")
     expect(state).to_have_attribute("data-color", "green")
-    expect(page.get_by_text("No sink is configured")).to_be_visible()
+    expect(page.get_by_role("heading", name="Sinks")).to_have_count(0)
+    expect(page.get_by_test_id("kpi")).to_be_hidden()
     page.get_by_role("button", name="Disconnect").click()
     expect(state).to_have_text("Disconnected")
     waiting = held_back(page, "**/api/events")
@@ -398,7 +422,8 @@ def test_the_stream_says_how_it_is_connected(page: Page) -> None:
     expect(state).to_have_attribute("data-color", "red")
 
 
-def test_an_event_comes_live_and_brings_its_figure(page: Page, world: World) -> None:
+def test_an_event_comes_live_and_brings_its_figure(page: Page, pages: Pages, world: World) -> None:
+    pages.settings["gateway_url"] = "http://gateway"
     answer(page, "**/api/kpi*", {"configured": True, "kpi": {"total_revenue": ODD}})
     page.goto("/#/events")
     expect(page.get_by_test_id("connection")).to_have_text("Listening for messages...")
@@ -409,7 +434,8 @@ def test_an_event_comes_live_and_brings_its_figure(page: Page, world: World) -> 
     expect(page.get_by_test_id("kpi")).to_contain_text(ODD)
 
 
-def test_a_figure_that_is_on_its_way_is_a_placeholder(page: Page) -> None:
+def test_a_figure_that_is_on_its_way_is_a_placeholder(page: Page, pages: Pages) -> None:
+    pages.settings["gateway_url"] = "http://gateway"
     waiting = held_back(page, "**/api/kpi*")
     page.goto("/#/events")
     figure = page.get_by_test_id("kpi")
@@ -450,7 +476,8 @@ def test_outlets_say_what_is_wrong_with_them(page: Page) -> None:
     expect(page.get_by_role("alert")).to_have_text("the primary does not answer")
 
 
-def test_the_figure_waits(page: Page) -> None:
+def test_the_figure_waits(page: Page, pages: Pages) -> None:
+    pages.settings["gateway_url"] = "http://gateway"
     held_back(page, "**/api/events")
     page.goto("/#/events")
     expect(page.get_by_test_id("kpi")).to_have_text("Waiting for data...")
@@ -559,13 +586,62 @@ def test_runs(page: Page) -> None:
     answer(page, "**/dagRuns?*", {"dag_runs": [run_]})
     answer(page, "**/taskInstances?*", {"task_instances": tasks})
     answer(page, "**/xcomEntries/*", {"value": [{"bytes": 1024}, {"bytes": 3072}]})
+    answer(page, "**/copy/xcomEntries/sent_bytes?map_index=1", {"value": 1024})
     page.reload()
     card = page.locator(".card[data-run]")
-    expect(card).to_contain_text("1.0 KiB / 4.0 KiB")
+    expect(card).to_contain_text("2.0 KiB / 4.0 KiB")
+    expect(card.locator(".facts")).to_contain_text(re.compile(r"Throughput\d+(\.\d)? [KM]?i?B/sTime left\d"))
     copy = card.get_by_role("link", name="copy", exact=True)
     assert (copy.get_attribute("href") or "").endswith("%3E/tasks/copy")
     expect(card).to_contain_text("1 / 2")
     expect(page.get_by_role("link", name=ODD).first).to_be_visible()
+
+
+def test_a_failure_says_why_until_its_dag_has_a_newer_run(page: Page) -> None:
+    run_ = {"dag_id": "sterna_lag_alert", "dag_run_id": "late", "state": "failed", "run_after": "2026-01-02T00:00:00Z"}
+    run_ |= {"start_date": "2026-01-02T00:00:00Z", "end_date": "2026-01-02T00:00:09Z"}
+    sync = {**run_, "dag_id": "sterna_sync", "dag_run_id": "new", "state": "success"}
+    sync["run_after"] = "2026-01-03T00:00:00Z"
+    task = {"task_id": "look", "map_index": -1, "state": "failed", "start_date": None, "try_number": 2}
+    alarm = f"eu holds 1 tables: {ODD}: see docs/operations.md#unsafeuri"
+    log = [{"event": "begun"}, {"event": "Task failed", "error_detail": [{"exc_type": "X", "exc_value": alarm}]}]
+    answer(page, "**/api/v2/dags?*", {"dags": [{"dag_id": "sterna_lag_alert"}, {"dag_id": "sterna_sync"}]})
+    answer(page, "**/sterna_lag_alert/dagRuns?*", {"dag_runs": [run_]})
+    answer(page, "**/sterna_sync/dagRuns?*", {"dag_runs": [sync]})
+    answer(page, "**/taskInstances?*", {"task_instances": [task]})
+    answer(page, "**/look/logs/2", {"content": log, "continuation_token": None})
+    page.goto("/#/runs")
+    card = page.locator(".card[data-run=late]")
+    expect(card.locator(".note.error")).to_have_text(alarm)
+    card.get_by_role("link", name="docs/operations.md#unsafeuri").click()
+    expect(page.locator("main .card").get_by_role("heading")).to_have_text("UnsafeUri")
+    newer = run_ | {"dag_run_id": "newer", "state": "success", "run_after": "2026-01-04T00:00:00Z"}
+    answer(page, "**/sterna_lag_alert/dagRuns?*", {"dag_runs": [newer, run_]})
+    page.go_back()
+    expect(page.get_by_role("link", name="newer")).to_be_visible()
+    expect(page.locator(".card[data-run]")).to_have_count(0)
+
+
+def test_only_what_is_configured_is_shown(page: Page, pages: Pages) -> None:
+    dags = [{"dag_id": "sterna_cdc", "is_paused": True}, {"dag_id": "sterna_gc", "is_paused": True}]
+    answer(page, "**/api/v2/dags?*", {"dags": dags})
+    answer(page, "**/dagRuns?*", {"dag_runs": []})
+    for dag in dags:
+        answer(page, f"**/{dag['dag_id']}/details", dag)
+    page.goto("/#/runs")
+    views = page.get_by_role("navigation").get_by_role("link")
+    actions = page.get_by_role("region", name="Actions").locator("tbody tr")
+    expect(actions).to_contain_text(["sterna_gc"])
+    expect(views).to_have_text(["Regions", "Tables", "Runs", "Events"])
+    pages.services = FEATURES
+    page.wait_for_timeout(1_100)  # what was read is kept for a second
+    page.reload()
+    expect(views).to_have_text(["Regions", "Tables", "Runs", "Events", "Inspector"])
+    pages.services = "version: 7"
+    page.wait_for_timeout(1_100)
+    page.reload()
+    expect(views).to_have_text(["Regions", "Tables", "Runs", "Events", "Ingest", "Inspector"])
+    expect(actions).to_contain_text(["sterna_cdc", "sterna_gc"])
 
 
 def test_actions_are_airflows_own_after_a_confirmation(page: Page) -> None:
@@ -642,10 +718,16 @@ def test_the_inspector_and_the_service_behind_it(page: Page, pages: Pages, monke
 
 
 def test_the_inspector_knows_more_than_one_view(page: Page, pages: Pages) -> None:
-    """Their ids are taken as they are: a space at an end, or alone, is part of one."""
+    """Their ids are taken as they are: a space at an end, or alone, is part of one. A user has labels of his own."""
+    token = "Bearer a-token"
     pages.services = FEATURES
     asked: list[Any] = []
     service = FastAPI()
+
+    @service.get("/features/user/{user}")
+    def of_user(user: int, request: Request) -> Any:
+        assert request.headers.get("authorization") == token
+        return {"age": user, "score": 7}
 
     @service.post("/v1/features")
     def features(body: dict[str, Any], request: Request) -> Any:
@@ -658,6 +740,10 @@ def test_the_inspector_knows_more_than_one_view(page: Page, pages: Pages) -> Non
         pages.settings["feature_service_credential_id"] = "reader"
         pages.secrets = lambda id: Credential(id, password="a-token")
         page.goto("/#/inspector")
+        expect(page.get_by_label("View")).to_have_value("user")
+        page.get_by_label("User ID").fill(" 123 ")
+        page.keyboard.press("Enter")
+        expect(page.get_by_test_id("features-display")).to_have_text("User's age (age)123score7")
         page.get_by_label("View").select_option("shop")
         page.get_by_label("shop", exact=True).fill("a/b")
         page.keyboard.press("Enter")
@@ -676,7 +762,6 @@ def test_the_inspector_knows_more_than_one_view(page: Page, pages: Pages) -> Non
                 page.keyboard.press("Enter")
             # A response's headers come before its rows are shown, and until then another Enter is ignored.
             expect(page.get_by_role("button", name="Look up")).to_be_enabled()
-    token = "Bearer a-token"
     assert asked == [
         (["shop.size"], [{"shop": "a/b"}], token),
         (["visit.seconds"], [{"shop": "..", "n": "2"}], token),
@@ -727,7 +812,9 @@ def test_the_inspector_in_chinese(page: Page) -> None:
     expect(page.get_by_role("alert")).to_have_text("查询失败! 未知错误")
 
 
-@pytest.mark.parametrize("view", often(["regions", "tables", "events", "ingest", "inspector"], ["tables", "ingest"]))
+@pytest.mark.parametrize(
+    "view", often(["regions", "tables", "events", "ingest", "inspector", "runBook"], ["tables", "ingest"])
+)
 def test_a_narrow_window_scrolls_in_one_direction_alone(page: Page, view: str) -> None:
     page.set_viewport_size({"width": 400, "height": 800})
     page.goto(f"/#/{view}")

@@ -17,6 +17,8 @@ from sterna.replication.plan.options import OptionForm
 if TYPE_CHECKING:
     from sterna.config.sections.model import Services
 
+PROMOTE_DAG_ID: Final = "sterna_promote"
+"""The DAG that makes a region the primary; without catalogs of regions' own it has nothing to do."""
 AddonName = Literal["cdc", "features", "gc", "ingest", "maintenance", "pause", "repair", "transforms", "verify"]
 
 _CDC_DOC = """\

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param
 
+from sterna.airflow.addons import PROMOTE_DAG_ID
 from sterna.airflow.operators import SternaOperator
 from sterna.airflow.settings import get_option
 
@@ -179,7 +180,7 @@ class SternaApprovalOperator(ApprovalOperator):
 
 
 def promotion_dag(
-    *, region: str | None = None, registry: str | None = None, dag_id: str = "sterna_promote", **kwargs: Any
+    *, region: str | None = None, registry: str | None = None, dag_id: str = PROMOTE_DAG_ID, **kwargs: Any
 ) -> DAG:
     """Return the DAG that promotes a region once a person has approved.
 

@@ -44,7 +44,11 @@ features:
     - {name: shop, entity: shop, table: ns.shops, features: [size], unique: true}
     - {name: visit, entity: visit, table: ns.visits, features: [seconds], unique: true}
 """
-VISIT = {"name": "visit", "key": ["shop", "n"]}
+VIEWS = [
+    {"name": "user", "key": ["user_id"], "of_users": True},
+    {"name": "shop", "key": ["shop"], "of_users": False},
+    {"name": "visit", "key": ["shop", "n"], "of_users": False},
+]
 OUTLETS = """version: 1
 sinks:
   pager:
@@ -167,6 +171,8 @@ def test_tables_are_searched_sorted_and_paged(client: TestClient, world: World) 
     assert client.get("/api/tables/eu", params={"sort": "bytes"}).status_code == 422
     (row,) = client.get("/api/tables/eu", params={"search": "customers"}).json()["rows"]
     assert (row["files"], row["snapshot"]) == (1, "1")
+    (held,) = client.get("/api/tables/eu", params={"search": "bad"}).json()["rows"]
+    assert held["do"].startswith("register the URI's prefix as a location")
     assert row["bytes"] > 0
 
 
@@ -314,8 +320,7 @@ def test_an_inspector_answers_as_its_service_does(client: TestClient, pages: Pag
 
 def test_an_inspector_knows_each_view_and_sends_its_token(client: TestClient, pages: Pages) -> None:
     pages.services = FEATURES
-    views = client.get("/api/views").json()
-    assert views == [{"name": "user", "key": ["user_id"]}, {"name": "shop", "key": ["shop"]}, VISIT]
+    assert client.get("/api/views").json() == VIEWS
     pages.settings["feature_service_url"] = "http://features/"
     assert client.get("/api/features/401").status_code == 401
     pages.secrets = lambda id: Credential(id, password="a-token" if id == "reader" else "")
@@ -363,6 +368,20 @@ def test_a_slow_vault_keeps_nobody_else_waiting(client: TestClient, pages: Pages
     pages.settings["gateway_credential_id"] = "gateway"
     assert client.get("/api/kpi", params={"at": "a-2"}).json()["kpi"] == {"total_revenue": 12.5}
     assert asked == [True]
+
+
+def test_what_is_configured_is_told(client: TestClient, pages: Pages) -> None:
+    others = ["sterna_cdc", "sterna_features", "sterna_ingest", "sterna_upkeep", "sterna_flows", "sterna_promote"]
+    nothing = {"ingest": False, "inspector": False, "figure": False, "idle": others}
+    assert client.get("/api/configured").json() == nothing
+    pages.settings |= {"feature_service_url": "http://features/", "gateway_url": "http://gateway"}
+    pages.services = "version: 1\nmaintenance: {tables: [{match: ['**']}]}\n"
+    with TestClient(create_app(pages.source, OPEN)) as anew:
+        some = {"ingest": False, "inspector": True, "figure": True}
+        assert anew.get("/api/configured").json() == {**some, "idle": [each for each in others if "upkeep" not in each]}
+    pages.services = "version: 7"
+    with TestClient(create_app(pages.source, OPEN)) as anew:
+        assert anew.get("/api/configured").status_code == 503
 
 
 def test_ingestion_that_nobody_configured_is_no_error(client: TestClient) -> None:

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from sterna.airflow.pages import events, ingest, regions, tables, upstream
 from sterna.airflow.pages.access import Guards, require_same_origin
 from sterna.airflow.pages.shared import ReadFailed, SingleFlightReads
-from sterna.airflow.pages.source import FeatureView, Source, feature_views
+from sterna.airflow.pages.source import FeatureView, Source, configured_parts, feature_views
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -31,6 +31,7 @@ _MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "css": "text/css; charset=utf-8",
+    "md": "text/plain; charset=utf-8",
 }
 _SECURITY_HEADERS = [
     (b"content-security-policy", b"default-src 'self'; base-uri 'none'; frame-ancestors 'self'; object-src 'none'"),
@@ -101,7 +102,9 @@ def _read_failed_response(_: Request, error: Exception) -> Response:
 
 def _add_static_routes(app: FastAPI) -> None:
     folder = files("sterna.airflow.pages") / "static"
-    files_by_name = {file.name: file for file in folder.iterdir() if file.name.rpartition(".")[2] in _MEDIA_TYPES}
+    # The run book is a link to a page of the documentation, which not every installation has.
+    present = (file for file in folder.iterdir() if file.is_file())
+    files_by_name = {file.name: file for file in present if file.name.rpartition(".")[2] in _MEDIA_TYPES}
 
     def file_response(name: str) -> Response:
         if name not in files_by_name:
@@ -119,6 +122,10 @@ def _add_static_routes(app: FastAPI) -> None:
 
 
 def _add_views(app: FastAPI, source: Source, reads: SingleFlightReads) -> None:
+    @app.get("/api/configured")
+    async def configured() -> Response:
+        return _json_response(await reads.read("configured", lambda: configured_parts(source)))
+
     @app.get("/api/regions")
     async def names() -> Response:
         return _json_response(await reads.read("regions", lambda: regions.region_names(source)))
@@ -190,7 +197,8 @@ def _add_upstreams(app: FastAPI, source: Source, reads: SingleFlightReads, clien
 
     @app.get("/api/views")
     async def views() -> Response:
-        return _json_response([{"name": view.name, "key": view.key} for view in await configured_views()])
+        configured = await configured_views()
+        return _json_response([{"name": view.name, "key": view.key, "of_users": view.of_users} for view in configured])
 
     @app.get("/api/features/{user}")
     async def features(user: str) -> Response:

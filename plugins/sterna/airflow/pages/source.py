@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.settings import get_option, get_timedelta
 
@@ -64,11 +64,13 @@ class FeatureView:
     Args:
         key: the columns by which its rows are found.
         features: the other columns.
+        of_users: it is the view `user`, by a number: the feature service has a route of its own for it.
     """
 
     name: str
     key: tuple[str, ...]
     features: tuple[str, ...]
+    of_users: bool = False
 
 
 def feature_views(source: Source) -> list[FeatureView]:
@@ -76,9 +78,33 @@ def feature_views(source: Source) -> list[FeatureView]:
     features = source.services().features
     if features is None:
         return []
+    keyed = [(view, features.entity_of(view).key) for view in features.views]
     return [
-        FeatureView(view.name, tuple(features.entity_of(view).key), tuple(view.features)) for view in features.views
+        FeatureView(view.name, tuple(key), tuple(view.features), view.name == "user" and _is_number(key))
+        for view, key in keyed
     ]
+
+
+def _is_number(key: Mapping[str, str]) -> bool:
+    return len(key) == 1 and "string" not in key.values()
+
+
+def configured_parts(source: Source) -> dict[str, Any]:
+    """Return which views and figures have something behind them in this region, and the ids of DAGs that have nothing.
+
+    Raises:
+        ServicesError, RegistryError: a file can't be read.
+    """
+    from sterna.airflow.addons import ADDONS, PROMOTE_DAG_ID
+
+    services, region = source.services(), source.region()
+    idle = [addon.dag_id for addon in ADDONS.values() if not addon.is_on(services, region)]
+    return {
+        "ingest": ADDONS["ingest"].is_on(services, region),
+        "inspector": services.features is not None or bool(source.setting("feature_service_url")),
+        "figure": bool(source.setting("gateway_url")),
+        "idle": idle if source.registry().has_regional_catalogs else [*idle, PROMOTE_DAG_ID],
+    }
 
 
 def airflow_source() -> Source:

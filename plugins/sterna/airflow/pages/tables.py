@@ -67,9 +67,12 @@ class TableRow:
     @property
     def fields(self) -> dict[str, Any]:
         """What a page shows of it; the snapshot is text, since JavaScript's numbers can't hold it."""
+        from sterna.operations.status.read import advice
+
         snapshot = content_snapshot_id(self.replica)
         row = {"key": self.key, "state": self.state, "lag": self.lag, "held": to_plain(self.held)}
-        row["card"] = card_link(self.held.kind) if self.held else ""
+        kind = self.held.kind if self.held else ""
+        row |= {"card": card_link(kind), "do": advice(kind) if kind else ""}
         row |= {"restored": to_plain(self.restored), "rewound": []}
         return {**row, "snapshot": "" if snapshot is None else str(snapshot)}
 

@@ -195,8 +195,16 @@ def _excluded_tables(context: RegionContext) -> tuple[ExcludedTable, ...]:
 
 
 def _held_status(held: Held, now: datetime) -> HeldStatus:
-    advice = _ADVICE.get(held.kind, "it is tried again at every sync")
-    return HeldStatus(held, held_key_lag(held, now), advice, card=card_link(held.kind))
+    return HeldStatus(held, held_key_lag(held, now), advice(held.kind), card=card_link(held.kind))
+
+
+def advice(kind: str) -> str:
+    """Return what an operator does about a held table.
+
+    Args:
+        kind: name of the error that holds it.
+    """
+    return _ADVICE.get(kind, "it is tried again at every sync")
 
 
 _ADVICE = {

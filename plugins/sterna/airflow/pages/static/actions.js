@@ -1,6 +1,6 @@
 // What a person can have Airflow do with sterna's DAGs: by Airflow's own API, and so with that person's permissions.
 import { badge, el, grid, note, row, show } from "./dom.js";
-import { airflow, change, startRun, sternaDags } from "./api.js";
+import { airflow, change, configured, startRun, sternaDags } from "./api.js";
 import { confirm, done } from "./confirm.js";
 import { t } from "./text.js";
 
@@ -11,7 +11,8 @@ export function actions(changed) {
 
   async function draw() {
     try {
-      const dags = await sternaDags();
+      const [all, { idle }] = await Promise.all([sternaDags(), configured()]);
+      const dags = all.filter((dag) => !(dag.is_paused && idle.includes(dag.dag_id)));
       const details = await Promise.all(dags.map((dag) => airflow(`dags/${encodeURIComponent(dag.dag_id)}/details`)));
       if (dags.length) show(list, el("h3", {}, t("actions")), grid([t("dag"), t("state"), t("actions")], details.map(line), { label: t("actions") }));
     } catch {

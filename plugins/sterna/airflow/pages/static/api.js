@@ -37,6 +37,15 @@ export async function sternaDags() {
   return dags;
 }
 
+// Which views and DAGs have something behind them here; all of them, where that can't be said.
+export async function configured() {
+  try {
+    return await ask("api/configured");
+  } catch {
+    return { ingest: true, inspector: true, figure: true, idle: [] };
+  }
+}
+
 export async function change(method, path, body) {
   const headers = { "Content-Type": "application/json", Accept: "application/json" };
   return answered(await fetch(new URL(path, AIRFLOW), { method, headers, body: JSON.stringify(body) }));

@@ -1,6 +1,6 @@
 // The frame around the views: navigation, language, and the look that Airflow has.
 import { el, note, show } from "./dom.js";
-import { follow } from "./api.js";
+import { configured, follow } from "./api.js";
 import { language, setLanguage, t } from "./text.js";
 import * as regions from "./regions.js";
 import * as tables from "./tables.js";
@@ -8,13 +8,20 @@ import * as runs from "./runs.js";
 import * as events from "./events.js";
 import * as ingest from "./ingest.js";
 import * as inspector from "./inspector.js";
+import * as runBook from "./run_book.js";
 
-const VIEWS = { regions, tables, runs, events, ingest, inspector };
+const VIEWS = { regions, tables, runs, events, ingest, inspector, runBook };
+let named = ["regions", "tables", "runs", "events"];
 let leave = () => {};
 
 function current() {
   const name = location.hash.replace(/^#\/?/, "").split("/")[0];
   return name in VIEWS ? name : "regions";
+}
+
+function navigation() {
+  show(document.getElementById("nav"), named.map((each) =>
+    el("a", { href: `#/${each}`, "aria-current": each === current() ? "page" : null }, t(each))));
 }
 
 function draw() {
@@ -23,8 +30,7 @@ function draw() {
   document.documentElement.lang = language() === "zh" ? "zh-CN" : "en";
   document.title = `sterna · ${t(name)}`;
   const main = document.getElementById("main");
-  show(document.getElementById("nav"), Object.keys(VIEWS).map((each) =>
-    el("a", { href: `#/${each}`, "aria-current": each === name ? "page" : null }, t(each))));
+  navigation();
   document.getElementById("skip").textContent = t("skip");
   const button = document.getElementById("language");
   button.textContent = language() === "zh" ? "English" : "中文";
@@ -36,6 +42,13 @@ function draw() {
   } catch (error) {
     show(place, note("error", String(error.message ?? error)));
   }
+}
+
+// Only what is configured has a name in the navigation.
+async function nameConfigured() {
+  const found = await configured();
+  named = [...named, ...["ingest", "inspector"].filter((each) => found[each])];
+  navigation();
 }
 
 function look() {
@@ -66,6 +79,10 @@ document.addEventListener("click", (event) => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", look);
 window.addEventListener("hashchange", draw);
+window.addEventListener("storage", ({ key }) => {
+  if (key === "timezone") draw(); // another one was chosen in Airflow's pages
+});
 window.addEventListener("pagehide", () => leave());
 look();
 draw();
+nameConfigured();

@@ -21,9 +21,17 @@ export function badge(kind, text) {
   return el("span", { class: `badge ${kind}` }, text);
 }
 
-// A place in the run book: a link where it is an address, else its name.
+// An entry of the run book: of the one that comes with sterna, or at an operator's own address.
+const ENTRY = /(https?:\/\/[^\s;,]+|docs\/operations\.md#[\w-]+)/;
+
 export function link(place) {
-  return /^https?:\/\//.test(place ?? "") ? el("a", { href: place, rel: "noreferrer", target: "_blank" }, place) : place;
+  if (/^https?:\/\//.test(place ?? "")) return el("a", { href: place, rel: "noreferrer", target: "_blank" }, place);
+  return ENTRY.test(place ?? "") ? el("a", { href: `#/runBook/${place.split("#")[1]}` }, place) : place;
+}
+
+// A message, in which entries of the run book are links.
+export function linked(text) {
+  return text.split(ENTRY).map((each, at) => (at % 2 ? link(each) : each));
 }
 
 export function facts(pairs) {

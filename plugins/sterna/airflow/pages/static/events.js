@@ -1,6 +1,6 @@
 // Events as they come, and the sinks that send them on.
 import { badge, el, facts, grid, note, show } from "./dom.js";
-import { address, ask, send } from "./api.js";
+import { address, ask, configured, send } from "./api.js";
 import { count, moment, seconds, short } from "./format.js";
 import { t } from "./text.js";
 
@@ -68,8 +68,7 @@ export function open(place) {
     try {
       const found = await ask("api/kpi", { at: event.id });
       if (mine !== turn || left) return;
-      if (!found.configured) show(figure, el("small", {}, t("noGateway")));
-      else show(figure, Object.entries(found.kpi ?? {}).map(([name, value]) => el("span", { class: "kpi" }, String(value), el("small", {}, ` ${name}`))));
+      if (found.configured) show(figure, Object.entries(found.kpi ?? {}).map(([name, value]) => el("span", { class: "kpi" }, String(value), el("small", {}, ` ${name}`))));
     } catch (error) {
       if (mine === turn && !left) show(figure, el("small", {}, error.message));
     } finally {
@@ -88,11 +87,11 @@ export function open(place) {
   }
 
   function drawn(found) {
-    if (!found.sinks.length) return note("empty", t("noOutlets"));
-    return grid([t("outlet"), t("kind"), t("position"), t("behind"), t("age"), t("dead")], found.sinks.map((each) => el("tr", {}, el("th", { scope: "row" }, each.name),
+    if (!found.sinks.length) return "";
+    return [el("h3", {}, t("outlets")), grid([t("outlet"), t("kind"), t("position"), t("behind"), t("age"), t("dead")], found.sinks.map((each) => el("tr", {}, el("th", { scope: "row" }, each.name),
       el("td", {}, each.target || badge("orange", t("notInFile"))), el("td", { class: "name" }, each.position ? short(each.position) : t("notBegun")),
       el("td", {}, each.kept ? t("eventsBehind", { events: count(each.events) }) : badge("orange", t("notKept"))), el("td", {}, seconds(each.lag)),
-      el("td", {}, each.dead ? el("button", { type: "button", onclick: () => confirmed(each.name) }, t("replayMany", { count: count(each.dead) })) : "0"))), { label: t("outlets") });
+      el("td", {}, each.dead ? el("button", { type: "button", onclick: () => confirmed(each.name) }, t("replayMany", { count: count(each.dead) })) : "0"))), { label: t("outlets") })];
   }
 
   async function confirmed(name) {
@@ -128,7 +127,10 @@ export function open(place) {
   }
 
   show(place, el("section", { class: "card" }, el("div", { class: "title" }, el("h3", {}, t("live")), state, button), el("div", { class: "pair" }, el("div", {}, last), figure), list),
-    el("section", {}, el("h3", {}, t("outlets")), outlets));
+    el("section", {}, outlets));
+  configured().then((found) => {
+    figure.hidden = !found.figure;
+  });
   said("Disconnected");
   start();
   draw();

@@ -2,6 +2,7 @@
 import { locale, t } from "./text.js";
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const FIELDS = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
 
 export function seconds(value) {
   if (value === null || value === undefined) return t("unknown");
@@ -34,7 +35,21 @@ export function price(value) {
 export function moment(text) {
   if (!text) return t("never");
   const found = new Date(text);
-  return Number.isNaN(found.getTime()) ? String(text) : found.toLocaleString(locale());
+  return Number.isNaN(found.getTime()) ? String(text) : found.toLocaleString(locale(), { ...FIELDS, timeZone: zone() });
+}
+
+export function clock(time) {
+  return new Date(time).toLocaleTimeString(locale(), { timeZone: zone(), hour: "2-digit", minute: "2-digit" });
+}
+
+// The time zone that was chosen in Airflow's pages; else the browser's, as there.
+function zone() {
+  try {
+    const kept = JSON.parse(localStorage.getItem("timezone"));
+    return new Intl.DateTimeFormat("en", { timeZone: kept ?? undefined }).resolvedOptions().timeZone;
+  } catch {
+    return undefined;
+  }
 }
 
 export function short(hash) {

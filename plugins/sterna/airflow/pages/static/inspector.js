@@ -16,8 +16,13 @@ export function open(place) {
 
   function choose(found) {
     view = found;
-    draw(found.key);
+    offerKey(found);
     show(result);
+  }
+
+  function offerKey(found) {
+    if (isUser(found)) draw([t("userId")], { inputmode: "numeric", placeholder: t("typeUser") });
+    else draw(found.key);
   }
 
   function draw(names, given = {}) {
@@ -50,7 +55,7 @@ export function open(place) {
 
   async function look() {
     // A space may be part of an id, but not of a user's, which is a number.
-    const ids = fields.map((field) => view ? field.value : field.value.trim());
+    const ids = fields.map((field) => isUser(view) ? field.value.trim() : field.value);
     if (ids.includes("") || pending) return;
     const asked = view;
     pending = true;
@@ -58,8 +63,8 @@ export function open(place) {
     button.setAttribute("aria-busy", "true");
     show(result, note("loading", t("loading")));
     try {
-      const found = asked ? await ask("api/features", { view: asked.name, id: ids }) : await ask(`api/features/${encodeURIComponent(ids[0])}`);
-      if (asked === view) show(result, asked ? listed(found) : drawn(found));
+      const found = isUser(asked) ? await ask(`api/features/${encodeURIComponent(ids[0])}`) : await ask("api/features", { view: asked.name, id: ids });
+      if (asked === view) show(result, isUser(asked) ? drawn(found, asked) : listed(found));
     } catch (error) {
       if (asked === view) show(result, el("div", { class: "note error", role: "alert" }, el("strong", {}, t("lookupFailed")), " ", el("span", {}, reason(error))));
     } finally {
@@ -72,21 +77,33 @@ export function open(place) {
   button.addEventListener("click", look);
   show(place, el("section", { class: "card narrow" }, el("h3", {}, t("inspectorTitle")),
     choice, key, result));
-  draw([t("userId")], { inputmode: "numeric", placeholder: t("typeUser") });
+  offerKey(view);
   offer();
   return () => {
     left = true;
   };
 }
 
+// A user is asked for by a route of its own, and has labels of its own: with this view as without any.
+function isUser(view) {
+  return !view || view.of_users;
+}
+
 function listed(features) {
-  const list = facts(Object.entries(features).map(([name, value]) => [name, typeof value === "object" && value !== null ? JSON.stringify(value) : text(value)]));
+  const list = facts(Object.entries(features).map(pair));
   list.dataset.testid = "features-display";
   return list;
 }
 
-function drawn(features) {
-  const list = facts([[t("featureAge"), text(features.age)], [t("city"), text(features.city)], [t("updated"), updated(features.last_updated_ts)]]);
+function pair([name, value]) {
+  return [name, typeof value === "object" && value !== null ? JSON.stringify(value) : text(value)];
+}
+
+// Those of the labels, and where the services file has the view, what else it has.
+function drawn(features, view) {
+  const { age, city, last_updated_ts: last, ...others } = features;
+  const labelled = [[t("featureAge"), age, text], [t("city"), city, text], [t("updated"), last, updated]].filter(([, value]) => !view || value !== undefined);
+  const list = facts([...labelled.map(([label, value, shown]) => [label, shown(value)]), ...(view ? Object.entries(others).map(pair) : [])]);
   list.dataset.testid = "features-display";
   return list;
 }

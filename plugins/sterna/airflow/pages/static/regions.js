@@ -1,8 +1,8 @@
 // A card a region. Each asks for itself: one that is dark leaves the others as they are.
-import { badge, el, facts, grid, link, note, row, show } from "./dom.js";
+import { badge, el, facts, grid, link, linked, note, row, show } from "./dom.js";
 import { ask } from "./api.js";
 import { count, moment, seconds, short, size } from "./format.js";
-import { sparkline } from "./spark.js";
+import { percentiles, sparkline } from "./spark.js";
 import { t } from "./text.js";
 
 const EVERY = 10_000;
@@ -67,14 +67,18 @@ function drawn(name, own, card) {
   }
   const red = card.alarms.length > 0;
   const mark = red ? badge("red", t("needsYou")) : card.held.length ? badge("calm", t("someHeld")) : card.last_run ? badge("green", t("well")) : badge("calm", t("notStarted"));
+  const synced = card.replica_hash !== "";
+  const day = card.delays?.windows.find((each) => each.window === "day");
   const bound = card.cut_off ? t("atMost") : "";
   return [title(name, own, mark),
     el("p", { class: "big" }, `${bound}${seconds(card.lag_seconds)}`, el("small", {}, ` ${t("lagNow")}`)),
-    sparkline(card.delays ? card.delays.points.map((each) => [each.at, each.most]) : [], card.alarms.some((each) => each.kind === "lag" || each.kind === "objective")),
-    ...delays(card.delays),
-    card.alarms.length ? el("ul", { class: "alarms" }, ...card.alarms.map((each) => el("li", {}, el("strong", {}, each.kind), ` ${each.text}`))) : null,
+    synced ? null : note("warning", t("neverSynced", { region: name })),
+    !synced ? null : sparkline(card.delays?.points ?? [], day, card.alarms.some((each) => each.kind === "lag" || each.kind === "objective")),
+    day?.count ? el("p", { class: "quiet" }, `${t("dayDelays")} ${percentiles(day).join(" · ")}`) : null,
+    ...(synced ? delays(card.delays) : []),
+    card.alarms.length ? el("ul", { class: "alarms" }, ...card.alarms.map((each) => el("li", {}, el("strong", {}, each.kind), " ", ...linked(each.text)))) : null,
     card.cut_off ? note("warning", card.cut_off) : null,
-    facts([[t("watermark"), card.watermark ? short(card.watermark) : t("seeding")], [t("mainAt"), short(card.source_hash)], [t("primary"), reign(card)],
+    facts([[t("watermark"), card.watermark ? short(card.watermark) : t(synced ? "seeding" : "none")], [t("mainAt"), short(card.source_hash)], [t("primary"), reign(card)],
       [t("lastCommit"), moment(card.last_commit)], [t("lastRun"), card.last_run || "–"], [t("connection"), card.cut_off ? t("cutOff") : t("connected")],
       ...stored(card.stored), [t("transit"), card.transit.length ? transit(card.transit) : ""]]),
     card.unread_held ? note("warning", card.unread_held) : null,
@@ -114,7 +118,7 @@ function transit(items) {
 function held(items) {
   const rows = items.slice(0, MOST_HELD).map((item) => el("li", {}, el("strong", { class: "name" }, item.held.key),
     facts([[t("since"), item.held.since ? moment(item.held.since) : t("unknown")], [t("reason"), `${item.held.kind}: ${item.held.reason}`], [t("file"), item.held.file], [t("remedy"), item.do],
-      [t("runBook"), link(item.card)]])));
+      [t("entry"), link(item.card)]])));
   const more = items.length > MOST_HELD ? el("p", { class: "quiet" }, t("more", { count: count(items.length - MOST_HELD) })) : null;
   return el("details", { open: items.length <= 3 }, el("summary", {}, t("heldTables", { count: count(items.length) })), el("ul", { class: "held" }, ...rows), more);
 }

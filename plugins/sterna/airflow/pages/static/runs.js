@@ -1,5 +1,5 @@
 // What syncs are doing now, by Airflow's own runs and tasks: a person sees those that he may see there.
-import { badge, el, facts, grid, note, row, show } from "./dom.js";
+import { badge, el, facts, grid, linked, note, row, show } from "./dom.js";
 import { actions } from "./actions.js";
 import { airflow, airflowLink, ask, sternaDags } from "./api.js";
 import { count, moment, seconds, size } from "./format.js";
@@ -7,6 +7,8 @@ import { t } from "./text.js";
 
 const EVERY = 5_000;
 const RUNS = 10;
+const MOST_CARDS = 4;
+const MOST_COPIES = 16;
 const STAGES = ["plan", "copy", "localize", "publish", "announce", "linger", "arrive"];
 const COLORS = { success: "green", failed: "red", running: "orange", queued: "calm", up_for_retry: "orange" };
 
@@ -23,11 +25,13 @@ export function open(place) {
       const dags = await sternaDags();
       const found = await Promise.all(dags.map((dag) => airflow(`dags/${encodeURIComponent(dag.dag_id)}/dagRuns`, { limit: RUNS, order_by: "-run_after" })));
       const runs = found.flatMap((each) => each.dag_runs).sort((a, b) => (a.run_after < b.run_after ? 1 : -1));
-      const syncs = await Promise.all(runs.filter((run) => run.state === "running").slice(0, 4).map(sync));
-      const last = syncs.length ? [] : await Promise.all(runs.slice(0, 20).filter((run) => run.state === "failed").slice(0, 1).map(sync));
+      const syncs = await Promise.all(runs.filter((run) => run.state === "running").slice(0, MOST_CARDS).map(sync));
+      // A failure stands on top as long as its DAG has no newer run.
+      const newest = new Set(found.map((each) => each.dag_runs[0]));
+      const failures = await Promise.all(runs.filter((run) => run.state === "failed" && newest.has(run)).slice(0, MOST_CARDS).map(sync));
       const moving = await transit();
       if (isOld()) return;
-      show(result, syncs.length ? syncs : note("empty", t("nothingRuns")), last, moving, runs.length ? listed(runs.slice(0, 20)) : note("empty", t("noRuns")));
+      show(result, failures, syncs.length ? syncs : note("empty", t("nothingRuns")), moving, runs.length ? listed(runs.slice(0, 20)) : note("empty", t("noRuns")));
     } catch (error) {
       if (!isOld()) show(result, note("error", error.message));
     }
@@ -47,14 +51,42 @@ export function open(place) {
   };
 }
 
-// How many bytes of a run's copies are done, by its copy tasks and the batches that its plan returned.
-export function progress(tasks, batches, now = Date.now()) {
+// How many bytes of a run's copies are done, by its copy tasks, the batches that its plan returned, and how much of its
+// own each task has copied so far.
+export function progress(tasks, batches, sent, now = Date.now()) {
   const copies = tasks.filter((task) => task.task_id === "copy" && task.map_index >= 0);
   const whole = batches.reduce((sum, batch) => sum + batch.bytes, 0);
-  const done = copies.filter((task) => task.state === "success").reduce((sum, task) => sum + (batches[task.map_index]?.bytes ?? 0), 0);
+  const bytes = ({ state, map_index: at }) => Math.min(batches[at]?.bytes ?? 0, state === "success" ? Infinity : sent.get(at) ?? 0);
+  const done = copies.reduce((sum, task) => sum + bytes(task), 0);
   const begun = copies.map((task) => task.start_date).filter(Boolean).sort()[0];
   const elapsed = begun ? (now - new Date(begun).getTime()) / 1000 : 0;
-  return { whole, done, left: done > 0 && done < whole ? (elapsed * (whole - done)) / done : null };
+  const rate = elapsed > 0 && done > 0 && done < whole ? done / elapsed : null;
+  return { whole, done, rate, left: rate && (whole - done) / rate };
+}
+
+async function sentBytes(path, tasks) {
+  const running = tasks.filter((task) => task.task_id === "copy" && task.map_index >= 0 && task.state === "running").slice(0, MOST_COPIES);
+  const sent = await Promise.all(running.map(async ({ map_index }) => {
+    try {
+      const { value } = await airflow(`${path}/taskInstances/copy/xcomEntries/sent_bytes`, { map_index });
+      return [map_index, Number(value) || 0];
+    } catch {
+      return [map_index, 0]; // it hasn't said so yet
+    }
+  }));
+  return new Map(sent);
+}
+
+// Why a task failed, by its log: the line with an entry of the run book, else the error.
+async function reason(path, task) {
+  try {
+    const { content } = await airflow(`${path}/taskInstances/${encodeURIComponent(task.task_id)}/logs/${task.try_number}`, task.map_index < 0 ? {} : { map_index: task.map_index });
+    const said = content.flatMap((each) => [each.event, each.reason, each.error_detail?.[0]?.exc_value]).filter((each) => typeof each === "string");
+    const errors = content.map((each) => each.error_detail?.[0]?.exc_value).filter(Boolean);
+    return said.findLast((each) => linked(each).length > 1) ?? errors.at(-1) ?? "";
+  } catch {
+    return ""; // its log is gone, or isn't for this user
+  }
 }
 
 async function sync(run) {
@@ -67,11 +99,14 @@ async function sync(run) {
   } catch {
     batches = []; // no plan yet, or a DAG without one
   }
-  const known = progress(tasks, Array.isArray(batches) ? batches : []);
+  const known = progress(tasks, Array.isArray(batches) ? batches : [], await sentBytes(path, tasks));
+  const failed = run.state === "failed" ? tasks.filter((task) => task.state === "failed").slice(0, MOST_CARDS) : [];
+  const reasons = await Promise.all(failed.map((task) => reason(path, task)));
   return el("section", { class: "card", "data-run": run.dag_run_id },
     el("div", { class: "title" }, el("h3", {}, run.dag_id), badge(COLORS[run.state] ?? "calm", run.state), runLink(run)),
-    facts([[t("begun"), moment(run.start_date)],
-      [t("copied"), known.whole ? `${size(known.done)} / ${size(known.whole)}` : ""], [t("timeLeft"), known.left === null ? "" : seconds(known.left)]]),
+    ...reasons.filter(Boolean).map((each) => el("p", { class: "note error lines" }, ...linked(each))),
+    facts([[t("begun"), moment(run.start_date)], [t("copied"), known.whole ? `${size(known.done)} / ${size(known.whole)}` : ""],
+      ...(run.state === "running" && known.rate ? [[t("throughput"), `${size(known.rate)}/s`], [t("timeLeft"), seconds(known.left)]] : [])]),
     known.whole ? el("progress", { max: known.whole, value: known.done, "aria-label": t("copied") }) : null,
     el("ol", { class: "stages" }, ...stages(run, tasks)));
 }

@@ -79,7 +79,7 @@ export function open(place) {
 
   function line(item) {
     const why = item.held ? el("details", {}, el("summary", {}, t("why")), el("p", {}, `${item.held.kind}: ${item.held.reason}`), item.held.file ? el("p", { class: "name" }, item.held.file) : null,
-      item.card ? el("p", {}, `${t("runBook")}: `, link(item.card)) : null,
+      item.do ? el("p", {}, `${t("remedy")}: ${item.do}`) : null, item.card ? el("p", {}, `${t("entry")}: `, link(item.card)) : null,
       el("p", { class: "quiet" }, `${t("since")} ${item.held.since ? moment(item.held.since) : t("unknown")}`)) : null;
     return el("tr", {}, el("th", { scope: "row", class: "name" }, item.key), el("td", {}, badge(COLORS[item.state], t(`state_${item.state}`)), why, pause(item), restored(item), rewound(item)),
       el("td", { class: "id" }, item.snapshot || "–"), el("td", {}, seconds(item.lag)), el("td", { class: "figure" }, count(item.files)),
@@ -114,7 +114,7 @@ export function open(place) {
   function rewound(item) {
     if (!item.rewound?.length) return null;
     const channels = item.rewound.map((each) => el("li", {}, el("strong", { class: "name" }, each.channel), el("p", {}, `Rewound: ${each.reason}`), el("p", {}, `${t("remedy")}: ${each.remedy}`),
-      el("p", {}, `${t("runBook")}: `, link(each.card))));
+      el("p", {}, `${t("entry")}: `, link(each.card))));
     return el("details", {}, el("summary", {}, badge("red", t("rewound", { count: count(channels.length) }))), el("ul", { class: "held" }, ...channels));
   }
 

@@ -125,8 +125,8 @@ def _assert_loaded_once(probe: dict[str, Any], root: Path) -> None:
     assert probe["plugin_errors"] == {}
     assert probe["dag_errors"] == {}
     names = (
-        *("cdc", "features", "flows", "gc", "ingest", "lag_alert", "large", "promote", "repair", "sync", "upkeep"),
-        "verify",
+        *("cdc", "features", "flows", "gc", "ingest", "lag_alert", "large", "pause", "promote", "repair", "sync"),
+        *("upkeep", "verify"),
     )
     assert probe["dags"] == [f"sterna_{name}" for name in names]
     assert [name for name, _ in probe["plugins"]] == ["sterna"]

@@ -91,7 +91,7 @@ export function open(place) {
     const action = item.paused ? "resume" : "pause";
     const text = item.paused ? el("p", { class: "quiet" }, item.paused) : null;
     if (state.region !== state.own || !state.pauses) return text;
-    const reason = el("input", { type: "text", maxlength: "500", "aria-label": t("reason"), placeholder: t("reason") });
+    const reason = el("input", { type: "text", maxlength: "500", "aria-label": t("pauseReason"), placeholder: t("pauseReason") });
     const label = t(action);
     const open = () => confirm(result, { title: `${label}: ${item.key}`, text: t(`${action}TableMeans`), label, inside: item.paused ? [] : [reason] }, async () => {
       try {

@@ -27,7 +27,7 @@ FIRST = {
     bugs.unavailable_location_stops_sync: 3,
     bugs.a_pause_is_overlooked: 17,
     bugs.a_round_proves_what_a_clean_up_took: 2,
-    bugs.a_batch_forgets_what_it_could_not_copy: 945,
+    bugs.a_batch_forgets_what_it_could_not_copy: 19,
     bugs.held_named_before_they_are_written_down: 1,
     bugs.a_cursor_moved_before_delivery: 1,
     bugs.what_a_commit_tells_is_sometimes_overlooked: 7,

@@ -13,6 +13,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from sterna.spark.changelog_scan import load_by_name
+
 FEATURES = ("orc-avro", "v3", "wap")
 """What a history may use beside the ordinary; each can be left out while sterna holds tables that have it."""
 
@@ -114,7 +116,7 @@ def load_state(spark: SparkSession, table: str) -> State:
     """
     java: Any = spark
     iceberg = java._jvm.org.apache.iceberg
-    loaded = iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, table)
+    loaded = load_by_name(java, table)  # a catalog that wasn't used yet needs the thread's active session
     return _state(json.loads(iceberg.TableMetadataParser.toJson(loaded.operations().current())))
 
 

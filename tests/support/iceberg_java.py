@@ -8,6 +8,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from sterna.spark.changelog_scan import load_by_name
+
 _PATH_ID = 2147483546
 
 Java = Any
@@ -22,8 +24,7 @@ def iceberg(spark: SparkSession) -> Java:
 
 def load_table(spark: SparkSession, table: str) -> Java:
     """Load a table, by its name with the catalog, as an `org.apache.iceberg.Table`."""
-    session: Any = spark
-    return iceberg(spark).spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    return load_by_name(spark, table)
 
 
 def items(iterable: Java) -> Iterator[Java]:

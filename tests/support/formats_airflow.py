@@ -47,7 +47,7 @@ SYNC_OPTIONS: Sequence[str] = (
 ASSETS: Sequence[str] = ("sterna://eu/main", "sterna://eu/transit", "sterna://eu/", "sterna://eu/shop.orders")
 ALIASES: Sequence[str] = ("sterna",)
 WATCHERS: Sequence[str] = ("sterna_eu",)
-XCOMS: Sequence[str] = ("run", "promotion")
+XCOMS: Sequence[str] = ("run", "promotion", "sent_bytes")
 TRIGGERS: Mapping[str, Sequence[str]] = {
     "sterna.airflow.triggers.NessieCommitTrigger": ("region", "registry", "poll_interval"),
 }

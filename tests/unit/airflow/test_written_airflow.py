@@ -18,7 +18,7 @@ import pytest
 from sterna.airflow.assets import asset_alias, main_asset, region_asset, replica_asset, transit_asset
 from sterna.airflow.base import RUN_XCOM_KEY
 from sterna.airflow.dags import sync_dag
-from sterna.airflow.operators import OPTIONS, parse_sync_options
+from sterna.airflow.operators import OPTIONS, SENT_XCOM_KEY, parse_sync_options
 from sterna.airflow.promotion import PROMOTION_XCOM_KEY
 from sterna.airflow.provider import get_provider_info
 from sterna.airflow.triggers import NessieCommitTrigger
@@ -107,7 +107,7 @@ def test_the_trigger_is_made_again_from_what_airflow_keeps() -> None:
 
 
 def test_the_keys_of_xcoms() -> None:
-    assert list(XCOMS) == [RUN_XCOM_KEY, PROMOTION_XCOM_KEY]
+    assert list(XCOMS) == [RUN_XCOM_KEY, PROMOTION_XCOM_KEY, SENT_XCOM_KEY]
 
 
 def test_connection_types_of_november_2026_have_a_hook() -> None:

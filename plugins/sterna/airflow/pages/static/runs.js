@@ -9,6 +9,7 @@ const EVERY = 5_000;
 const RUNS = 10;
 const MOST_CARDS = 4;
 const MOST_COPIES = 16;
+const reasonsByLog = new Map();
 const STAGES = ["plan", "copy", "localize", "publish", "announce", "linger", "arrive"];
 const COLORS = { success: "green", failed: "red", running: "orange", queued: "calm", up_for_retry: "orange" };
 
@@ -77,10 +78,20 @@ async function sentBytes(path, tasks) {
   return new Map(sent);
 }
 
-// Why a task failed, by its log: the line with an entry of the run book, else the error.
+// Why a task failed, by its log: the line with an entry of the run book, else the error. A log is read once.
 async function reason(path, task) {
+  const log = `${path}/taskInstances/${encodeURIComponent(task.task_id)}/logs/${task.try_number}`;
+  const key = `${log} ${task.map_index}`;
+  if (!reasonsByLog.has(key)) {
+    const found = await readReason(log, task);
+    if (found) reasonsByLog.set(key, found);
+  }
+  return reasonsByLog.get(key) ?? "";
+}
+
+async function readReason(log, task) {
   try {
-    const { content } = await airflow(`${path}/taskInstances/${encodeURIComponent(task.task_id)}/logs/${task.try_number}`, task.map_index < 0 ? {} : { map_index: task.map_index });
+    const { content } = await airflow(log, task.map_index < 0 ? {} : { map_index: task.map_index });
     const said = content.flatMap((each) => [each.event, each.reason, each.error_detail?.[0]?.exc_value]).filter((each) => typeof each === "string");
     const errors = content.map((each) => each.error_detail?.[0]?.exc_value).filter(Boolean);
     return said.findLast((each) => linked(each).length > 1) ?? errors.at(-1) ?? "";

@@ -5,9 +5,9 @@ The keys that may differ, what `main` and the replica hold under them, and what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
@@ -65,6 +65,7 @@ class Changes:
         filtered: only some tables were requested.
         watermark_reset_from: W, where an operator confirmed that `main` has left it; else "".
         ahead: by key, the hash of `main` whose version syncs of chosen tables published, where that is no longer W's.
+        has_watermark: W is there, and in the catalog, so that commits after it are known.
     """
 
     source_hash: str
@@ -78,6 +79,7 @@ class Changes:
     filtered: bool = False
     watermark_reset_from: str = ""
     ahead: Mapping[Key, str] = field(default_factory=dict)
+    has_watermark: bool = True
 
 
 def find_changes(context: RegionContext, head: Head, digest: str, options: SyncOptions) -> Changes:
@@ -140,7 +142,48 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
         filtered=bool(options.tables),
         watermark_reset_from=head.watermark if has_left_main else "",
         ahead=ahead,
+        has_watermark=has_watermark,
     )
+
+
+def with_published_versions(context: RegionContext, head: Head, changes: Changes, keys: Collection[Key]) -> Changes:
+    """Return changes with the commits of `main` whose versions of some keys the replica shows, and since when these are
+    behind: without a watermark, as while a region is seeded, nothing else tells that.
+
+    Args:
+        head: the replica branch's head.
+        keys: keys that the replica shows and that are to change.
+    """
+    if not keys:
+        return changes
+    ahead = {**changes.ahead, **_published_hashes(context, head, keys)}
+    behind, since = ahead.keys() & keys, dict(changes.since)
+    for commit in _kept_history(context, f"{SOURCE_BRANCH}@{changes.source_hash}"):
+        behind -= {key for key in behind if ahead[key] == commit.hash}
+        if not behind:
+            break
+        since |= {key_name(key): commit.commit_time.isoformat() for key in _changed_keys(commit) if key in behind}
+    return replace(changes, ahead=ahead, since=since)
+
+
+def _kept_history(context: RegionContext, reference: str) -> Iterator[Commit]:
+    """Yield commits with their operations, newest first, as far as the catalog still has them."""
+    with suppress(ReferenceNotFound):
+        yield from context.primary.history(reference, operations=True)
+
+
+def _published_hashes(context: RegionContext, head: Head, keys: Collection[Key]) -> dict[Key, str]:
+    """Return by key the hash of `main` that the sync was planned for which published it last."""
+    hashes: dict[Key, str] = {}
+    wanted = set(keys)
+    for commit in _kept_history(context, f"{context.region.replica_branch}@{head.hash}"):
+        if not wanted:
+            break
+        planned = "" if RESTORED_OVER in commit.properties else commit.properties.get(PLANNED_HASH, "")
+        published = {put.key for put in commit.puts} & wanted if planned else set()
+        hashes |= dict.fromkeys(published, planned)
+        wanted -= published
+    return hashes
 
 
 def _commits_after(context: RegionContext, source_hash: str, watermark: str) -> list[Commit]:

@@ -18,7 +18,7 @@ from sterna.replication.plan.admission import (
     read_large_lane,
 )
 from sterna.replication.plan.batch_sources import assign_sources, egress_cost
-from sterna.replication.plan.branch_diff import Changes, find_changes
+from sterna.replication.plan.branch_diff import Changes, find_changes, with_published_versions
 from sterna.replication.plan.dependencies import Resolution, resolve_dependencies
 from sterna.replication.plan.inventory import Inventory
 from sterna.replication.plan.key_diff import Draft, compare, held_entry, paused_entries, seed_group, waiting_to_ship
@@ -130,6 +130,10 @@ def _compare_branches(context: RegionContext, options: SyncOptions, progress: Pr
         f"{draft.unchanged} as they should be, {len(draft.held)} held"
     )
     large_lane = read_large_lane(context, head, options, current_digest)
+    if not changes.has_watermark:
+        candidates = [changes.candidates[action.key] for action in actions]
+        shown = {candidate.key for candidate in candidates if candidate.replica is not None}
+        changes = with_published_versions(context, head, changes, shown)
     paused = paused_entries(context, actions, head, changes)
     paused_keys = {entry.key for entry in paused}
     actions_left = [action for action in actions if action.key not in paused_keys]

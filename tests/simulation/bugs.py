@@ -211,6 +211,17 @@ def a_pause_is_overlooked() -> AbstractContextManager[object]:
     return planted(planning.paused_entries, planning, lambda context, actions, head, changes: ())
 
 
+def a_pause_holds_all() -> AbstractContextManager[object]:
+    """Where one table is paused, all that would change counts as paused."""
+    real = planning.paused_entries
+
+    def hold(context: Any, actions: Any, head: Any, changes: Any) -> Any:
+        entries = real(context, actions, head, changes)
+        return tuple(replace(entries[0], key=action.key) for action in actions) if entries else ()
+
+    return planted(planning.paused_entries, planning, hold)
+
+
 def a_round_proves_what_a_clean_up_took() -> AbstractContextManager[object]:
     """What the large lane has brought whole counts as here, though a clean-up deleted files since."""
     return planted(admission.files_replaced_since, admission, lambda catalog, branch, since, head: False)

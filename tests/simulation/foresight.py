@@ -12,6 +12,7 @@ from random import Random
 from unittest.mock import patch
 
 from sterna.catalog.model import Key, Put, key_name, namespace_content
+from sterna.config.registry.model import digest
 from sterna.errors import Paused
 from sterna.replication.execution import copy as sync_copy
 from sterna.replication.plan.options import SyncOptions
@@ -124,7 +125,8 @@ def wrongly_held(report: Report, main: Main, store: Store, left_out: Collection[
     names = {item.key for item in report.held}
     for item in report.held:
         gone = item.file in main.lost or store.is_dark(item.file) or (item.key, item.since) in left_out
-        gone = gone or item.kind == Paused.__name__
+        marker = f"/_sterna/paused/{digest([item.key])}.json"
+        gone = gone or (item.kind == Paused.__name__ and any(uri.endswith(marker) for uri in store.objects))
         if not (item.waits_for in names if item.waits_for else gone):
             yield item
 

@@ -81,6 +81,7 @@ HAPPENS = (
         (bugs.lanes_split_a_commit, "order"),
         (bugs.in_transit_and_forgotten, "equality"),
         (bugs.a_pause_is_overlooked, "pauses: "),
+        (bugs.a_pause_holds_all, "held"),
         (bugs.a_round_proves_what_a_clean_up_took, "closure: missing"),
         (bugs.a_batch_forgets_what_it_could_not_copy, "closure: missing"),
         (bugs.held_named_before_they_are_written_down, "closure: the list"),

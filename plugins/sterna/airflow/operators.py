@@ -12,6 +12,7 @@ from sterna.airflow import requirements  # noqa: F401 - before what an older Air
 
 # isort: split
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -180,7 +181,8 @@ class SternaCopyOperator(SternaOperator):
                 try:
                     context["ti"].xcom_push(SENT_XCOM_KEY, whole + line.batch_bytes)
                 except Exception:  # a copy never fails for it
-                    self.log.warning("the pages can't be told how much is copied", exc_info=True)
+                    self.log.warning("the pages don't show how much of this batch is copied", exc_info=True)
+                    due = math.inf
 
         return note_sent
 

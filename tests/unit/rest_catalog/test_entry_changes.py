@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +24,9 @@ from sterna.errors import (
     NoSuchView,
     RequirementFailed,
     StoreUnreachable,
+    TableUnusable,
 )
+from sterna.replication.replica.pauses import pause, resume
 from sterna.replication.sync.follow import FollowerLimits
 from sterna.serving.rest_catalog import commit as commit_module
 from sterna.serving.rest_catalog import entry_changes as changes
@@ -404,6 +407,33 @@ def test_a_view_is_made_replaced_renamed_and_dropped(world: World, address: Addr
     changes.drop(address, ICEBERG_VIEW, ("ns", "w"))
     with pytest.raises(NoSuchView):
         changes.commit_view(address, key, [], updates)
+
+
+def test_no_way_to_change_what_is_paused_here_reaches_main(world: World, address: Address) -> None:
+    changes.create_view(address, ("ns",), VIEW)
+    location = (on_main(world, KEY) or pytest.fail("no table")).metadata_location or ""
+    changes.register_table(address, ("ns",), {"name": "free", "metadata-location": location})
+    staged = changes.stage_table(address, ("ns",), request())
+    synced(address)
+    pause(world.context(), ["ns.orders", "ns.v"], "", apply=True)
+    before = world.catalog.reference("main").hash
+    over = {"name": "orders", "metadata-location": location, "overwrite": True}
+    ways: list[Callable[[], object]] = [
+        lambda: changes.commit_view(address, ("ns", "v"), [], [{"action": "set-properties", "updates": {"a": "b"}}]),
+        lambda: changes.register_table(address, ("ns",), over, Rights(expire=True)),
+        lambda: changes.drop(address, ICEBERG_TABLE, KEY),
+        lambda: changes.drop(address, ICEBERG_VIEW, ("ns", "v")),
+        lambda: changes.rename(address, ICEBERG_TABLE, KEY, ("ns", "other")),
+        lambda: changes.create_table(address, ("ns",), request(name="orders")),
+        lambda: commit_tables(address, [creation(staged, KEY)], Rights()),
+    ]
+    for way in ways:
+        with pytest.raises(TableUnusable, match="paused by an operator"):
+            way()
+    assert world.catalog.reference("main").hash == before
+    resume(world.context(), ["ns.orders", "ns.v"], apply=True)
+    changes.drop(address, ICEBERG_TABLE, KEY)
+    assert on_main(world, KEY) is None
 
 
 def test_a_commit_to_a_view_outlasts_a_sync_that_publishes_the_version_before(

@@ -21,7 +21,7 @@ from sterna.replication.replica.model import Report, StageReport
 from sterna.replication.sync.explain import OriginTotal, explain
 from sterna.replication.sync.run import sync
 from sterna.replication.sync.stages import PlannedRun, copy, localize, plan, publish
-from tests.support.small_world import World, gone, here, planned, quiet, run, table, with_registry
+from tests.support.small_world import World, here, planned, quiet, run, table, with_registry
 
 
 def test_a_first_sync_brings_everything_and_the_next_one_has_nothing_to_do(world: World):
@@ -91,7 +91,10 @@ def test_a_seed_comes_in_groups_and_ends_with_the_watermark(world: World):
     assert set(world.replica()) == {"ns", "ns.a", "ns.b", "ns.c"}
 
 
-def test_what_an_earlier_group_of_a_seed_shows_is_behind_since_its_first_change_after_that(world: World):
+@pytest.mark.parametrize(
+    "spoilt", ["file://{}/us/lake/a/metadata/00009-gone.metadata.json", "file:///elsewhere/x/metadata/1.metadata.json"]
+)
+def test_what_an_earlier_group_of_a_seed_shows_is_behind_since_its_first_change_after_that(world: World, spoilt: str):
     """No watermark tells that yet: with the newest commit's time, an alarm would come too late."""
     world.commit(**{name: world.write(name) for name in "abc"})
     shown = world.commit(d=world.write("d"))
@@ -102,7 +105,7 @@ def test_what_an_earlier_group_of_a_seed_shows_is_behind_since_its_first_change_
     )
     world.commit(a=world.write("a"))
     first = next(iter(world.catalog.history("main", operations=False)))
-    world.commit(a=gone(world, "a"), c=world.write("c"))
+    world.commit(a=spoilt.format(world.folder), c=world.write("c"))
     held = run(world, seed_group=2).held
     assert [(item.key, item.since, item.good) for item in held if not item.waits_for] == [
         ("ns.a", first.commit_time.isoformat(), shown)

@@ -163,7 +163,8 @@ def with_published_versions(context: RegionContext, head: Head, changes: Changes
         if not behind:
             break
         since |= {key_name(key): commit.commit_time.isoformat() for key in _changed_keys(commit) if key in behind}
-    return replace(changes, ahead=ahead, since=since)
+    known = {key: hash for key, hash in ahead.items() if key not in behind}  # main may have left the others' commits
+    return replace(changes, ahead=known, since=since)
 
 
 def _kept_history(context: RegionContext, reference: str) -> Iterator[Commit]:

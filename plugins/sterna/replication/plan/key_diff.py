@@ -29,12 +29,12 @@ class Draft:
     """What the comparison found.
 
     Args:
-        held: keys that can't be published, with a fault of their own.
+        faults: by key name, what keeps it from being published.
         unchanged: how many keys are as they should be.
     """
 
     actions: list[Action] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
+    faults: dict[str, SternaError] = field(default_factory=dict)
     unchanged: int = 0
 
 
@@ -49,7 +49,7 @@ def compare(context: RegionContext, head: Head, changes: Changes, options: SyncO
         except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
             uri = (candidate.source and candidate.source.metadata_location) or ""
             fault = attribute_fault(error, context.mapping, "comparing it", uri, name)
-            draft.held.append(held_entry(name, head, changes, fault))
+            draft.faults[name] = fault
             continue
         draft.actions += actions
         draft.unchanged += not actions and candidate.source is not None
@@ -75,11 +75,14 @@ def seed_group(draft: Draft, changes: Changes, head: Head, size: int) -> tuple[l
     first = [action for action in draft.actions if action.change == "drop" or action.kind == NAMESPACE]
     if len(new) <= size:
         return [*first, *new, *deferred], False, []
-    faulty = {held_key.key for held_key in draft.held}
     return (
         [*first, *new[:size]],
         True,
-        [held_before[action.key] for action in deferred if action.key in held_before and action.key not in faulty],
+        [
+            held_before[action.key]
+            for action in deferred
+            if action.key in held_before and action.key not in draft.faults
+        ],
     )
 
 

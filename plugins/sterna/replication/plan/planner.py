@@ -127,18 +127,19 @@ def _compare_branches(context: RegionContext, options: SyncOptions, progress: Pr
     )
     progress(
         f"{len(changes.candidates)} keys compared: {len(draft.actions)} to change, "
-        f"{draft.unchanged} as they should be, {len(draft.held)} held"
+        f"{draft.unchanged} as they should be, {len(draft.faults)} held"
     )
     large_lane = read_large_lane(context, head, options, current_digest)
     if not changes.has_watermark:
-        candidates = [changes.candidates[action.key] for action in actions]
+        candidates = [changes.candidates[name] for name in (*draft.faults, *(action.key for action in actions))]
         shown = {candidate.key for candidate in candidates if candidate.replica is not None}
         changes = with_published_versions(context, head, changes, shown)
+    faulty = [held_entry(name, head, changes, fault) for name, fault in draft.faults.items()]
     paused = paused_entries(context, actions, head, changes)
     paused_keys = {entry.key for entry in paused}
     actions_left = [action for action in actions if action.key not in paused_keys]
     in_transit = held_in_transit(large_lane.state, head, actions_left)
-    held = (*draft.held, *waiting, *paused, *in_transit, *waiting_to_ship(context, actions_left, head, changes))
+    held = (*faulty, *waiting, *paused, *in_transit, *waiting_to_ship(context, actions_left, head, changes))
     return _Comparison(head, current_digest, changes, draft, seeding, actions, more, held, large_lane)
 
 

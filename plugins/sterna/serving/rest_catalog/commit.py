@@ -28,7 +28,7 @@ from sterna.serving.rest_catalog.name_errors import missing_table, require_names
 from sterna.serving.rest_catalog.recent_changes import NOTHING
 from sterna.serving.rest_catalog.repeated_commits import all_replayed, read_tables
 from sterna.serving.rest_catalog.rules import Rights, is_replicated, require_replicated
-from sterna.serving.rest_catalog.served_base import SYNC_SECONDS, bring_up, require_served_base
+from sterna.serving.rest_catalog.served_base import SYNC_SECONDS, bring_up, require_served_base, require_unpaused
 from sterna.serving.rest_catalog.swap import Swap, swap_on_main
 from sterna.serving.rest_catalog.table_commit import (
     MainTable,
@@ -135,6 +135,7 @@ def _prepare(
 ) -> dict[Key, Content]:
     """Return the entries to put; without those that nothing changes."""
     context, prepared = address.region(), dict[Key, Content]()
+    require_unpaused(context, tables)
     for commit in commits:
         table = tables[commit.key]
         if table is None:
@@ -168,6 +169,7 @@ def change_entries(
     main = read_main(address, keys, idempotency_key)
     if main.replayed:
         return committed_entries(address, keys)
+    require_unpaused(address.region(), keys)
     return carry_out(address, main, prepare(main), message, idempotency_key)
 
 
@@ -189,6 +191,7 @@ def change_names(
     if main.replayed:
         show_repeated(address, keys, renamed)
     else:
+        require_unpaused(address.region(), keys)
         carry_out(address, main, prepare(main), message, idempotency_key, renamed)
 
 

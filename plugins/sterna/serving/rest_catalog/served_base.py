@@ -5,7 +5,7 @@ A sync is waited for where it does not. A client that comes again has to see wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sterna.catalog.model import Content, Key, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
@@ -31,11 +31,9 @@ def require_served_base(address: Address, key: Key, source: Content) -> Content:
     Raises:
         StaleBase: this region is behind.
         HomeUnavailable: it is, and stays so while the store of another region can't be used.
-        TableUnusable: it is, and stays so while the table is held; or the table is paused here, so that it would be.
-        StoreError, CredentialError: what is paused is unknown.
+        TableUnusable: it is, and stays so while the table is held.
     """
     context, shown = address.region(), address.shown([key])[key]
-    _require_unpaused(context, key)
     if shown is None or not stands_for(context, key, shown, source):
         address.sync.wait(address.sync.request(), SYNC_SECONDS)
         shown = address.shown([key])[key]
@@ -47,8 +45,14 @@ def require_served_base(address: Address, key: Key, source: Content) -> Content:
     return shown
 
 
-def _require_unpaused(context: RegionContext, key: Key) -> None:
-    for paused in read_pauses(context, [key_name(key)]):
+def require_unpaused(context: RegionContext, keys: Iterable[Key]) -> None:
+    """See that no key that is to be changed is paused in this region: it would not show the change.
+
+    Raises:
+        TableUnusable: one is.
+        StoreError, CredentialError: what is paused is unknown.
+    """
+    for paused in read_pauses(context, [key_name(key) for key in keys]):
         hint = "nothing was committed; resume the table, or commit on main or in another region"
         raise TableUnusable(f"{context.region.name} keeps it as it is: {paused.line}", table=paused.key, hint=hint)
 

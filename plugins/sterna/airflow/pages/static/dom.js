@@ -22,7 +22,7 @@ export function badge(kind, text) {
 }
 
 // An entry of the run book: of the one that comes with sterna, or at an operator's own address.
-const ENTRY = /(https?:\/\/[^\s;,]+|docs\/operations\.md#[\w-]+)/;
+const ENTRY = /(https?:\/\/[^\s;,()]+#[\w-]+|docs\/operations\.md#[\w-]+)/;
 
 export function link(place) {
   if (/^https?:\/\//.test(place ?? "")) return el("a", { href: place, rel: "noreferrer", target: "_blank" }, place);

@@ -3,7 +3,7 @@ import { el, grid, link, note, row, show } from "./dom.js";
 import { address } from "./api.js";
 import { t } from "./text.js";
 
-const HEADING = /^(#{1,4}) (.*)/;
+const HEADING = /^(#{1,6}) (.*)/;
 const INLINE = /(`[^`]+`|\*\*[^*]+\*\*|\[(?:[^\]`]|`[^`]*`)+\]\([^)]+\))/;
 
 export function open(place) {

@@ -9,6 +9,7 @@ const EVERY = 5_000;
 const RUNS = 10;
 const MOST_CARDS = 4;
 const MOST_COPIES = 16;
+const LOG_DELAY = 60_000;
 const reasonsByLog = new Map();
 const STAGES = ["plan", "copy", "localize", "publish", "announce", "linger", "arrive"];
 const COLORS = { success: "green", failed: "red", running: "orange", queued: "calm", up_for_retry: "orange" };
@@ -84,9 +85,10 @@ async function reason(path, task) {
   const key = `${log} ${task.map_index}`;
   if (!reasonsByLog.has(key)) {
     const found = await readReason(log, task);
-    if (found) reasonsByLog.set(key, found);
+    if (!found && Date.now() - new Date(task.end_date).getTime() < LOG_DELAY) return ""; // it may be on its way
+    reasonsByLog.set(key, found);
   }
-  return reasonsByLog.get(key) ?? "";
+  return reasonsByLog.get(key);
 }
 
 async function readReason(log, task) {

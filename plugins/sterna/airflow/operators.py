@@ -12,7 +12,6 @@ from sterna.airflow import requirements  # noqa: F401 - before what an older Air
 
 # isort: split
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -180,9 +179,8 @@ class SternaCopyOperator(SternaOperator):
                 due = time.monotonic() + _SENT_INTERVAL_SECONDS
                 try:
                     context["ti"].xcom_push(SENT_XCOM_KEY, whole + line.batch_bytes)
-                except Exception:  # a copy never fails for it
-                    self.log.warning("the pages don't show how much of this batch is copied", exc_info=True)
-                    due = math.inf
+                except Exception as error:  # noqa: BLE001 - a copy never fails for it
+                    self.log_progress(f"the pages don't show how much of this batch is copied: {error}")
 
         return note_sent
 

@@ -41,11 +41,10 @@ from sterna.serving.rest_catalog.commit import commit_tables
 from sterna.serving.rest_catalog.entry_changes import create_table, drop
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit, prepare_commit, read_table
-from sterna.storage.objects import Objects
 from tests.support import rest_address
 from tests.support.regions import with_ports
 from tests.support.rest_address import AddressClient, address_of, read_json
-from tests.support.small_world import World, here, make_world, quiet, ruled, run
+from tests.support.small_world import World, here, make_world, quiet, refusing, ruled, run
 
 KEY = ("ns", "orders")
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
@@ -84,19 +83,11 @@ def test_a_table_that_is_paused_here_takes_no_commit_until_it_is_resumed(world: 
     assert client.load_table(KEY).scan().to_arrow().num_rows == 5
 
 
-def test_where_what_is_paused_is_unknown_no_commit_is_taken(
-    world: World, client: AddressClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, plain = world.catalog.reference("main").hash, Objects.list
-
-    def list_objects(objects: Objects, uri_prefix: str, **options: str) -> Any:
-        if uri_prefix.endswith("/paused"):
-            raise StoreUnreachable("no answer", file=uri_prefix)
-        return plain(objects, uri_prefix, **options)
-
-    monkeypatch.setattr(Objects, "list", list_objects)
-    with pytest.raises(StoreUnreachable):
+def test_where_what_is_paused_is_unknown_no_commit_is_taken(world: World, client: AddressClient) -> None:
+    before, markers = world.catalog.reference("main").hash, f"file://{world.folder}/eu/replica/_sterna/paused"
+    with refusing(markers, StoreUnreachable) as asked, pytest.raises(StoreUnreachable):
         client.load_table(KEY).append(rows(10))
+    assert asked
     assert world.catalog.reference("main").hash == before
 
 

@@ -24,7 +24,7 @@ from sterna.operations.status.read import read_status
 from sterna.replication.replica import pauses
 from sterna.replication.replica.model import Report
 from sterna.storage.objects import Objects
-from tests.support.small_world import World, planned, ruled, run, view
+from tests.support.small_world import World, planned, refusing, ruled, run, view
 
 
 @pytest.fixture
@@ -183,18 +183,11 @@ def test_a_marker_of_a_newer_version_is_read(seeded: World) -> None:
     assert [(paused.key, paused.reason) for paused in pauses.read_pauses(seeded.context())] == [("ns.a", "x")]
 
 
-def test_there_is_no_plan_where_the_markers_can_t_be_listed(seeded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_no_plan_where_the_markers_can_t_be_listed(seeded: World) -> None:
     seeded.commit(a=seeded.write("a"))
-    plain = Objects.list
-
-    def list_objects(objects: Objects, uri_prefix: str, **options: str) -> Any:
-        if uri_prefix.endswith("/paused"):
-            raise StoreUnreachable("no answer", file=uri_prefix)
-        return plain(objects, uri_prefix, **options)
-
-    monkeypatch.setattr(Objects, "list", list_objects)
-    with pytest.raises(StoreUnreachable):
+    with refusing(f"file://{folder(seeded)}", StoreUnreachable) as asked, pytest.raises(StoreUnreachable):
         run(seeded)
+    assert asked
 
 
 def test_status_and_why_show_who_waits_for_whom_and_what_to_do(seeded: World) -> None:

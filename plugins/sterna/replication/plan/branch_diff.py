@@ -146,20 +146,25 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     )
 
 
-def with_published_versions(context: RegionContext, head: Head, changes: Changes, keys: Collection[Key]) -> Changes:
+def with_published_versions(context: RegionContext, head: Head, changes: Changes, names: Iterable[str]) -> Changes:
     """Return changes with the commits of `main` whose versions of some keys the replica shows, and since when these are
-    behind: without a watermark, as while a region is seeded, nothing else tells that.
+    behind: without a watermark, as while a region is seeded, nothing else tells that. With one they stay as they are.
 
     Args:
         head: the replica branch's head.
-        keys: keys that the replica shows and that are to change.
+        names: names of candidates that are to change.
     """
-    if not keys:
+    candidates = () if changes.has_watermark else (changes.candidates[name] for name in names)
+    shown = {candidate.key for candidate in candidates if candidate.replica is not None}
+    if not shown:
         return changes
-    ahead = {**changes.ahead, **_published_hashes(context, head, keys)}
-    behind, since = ahead.keys() & keys, dict(changes.since)
+    ahead, since = {**changes.ahead, **_published_hashes(context, head, shown)}, dict(changes.since)
+    keys_by_hash: dict[str, set[Key]] = {}
+    for key in ahead.keys() & shown:
+        keys_by_hash.setdefault(ahead[key], set()).add(key)
+    behind = ahead.keys() & shown
     for commit in _kept_history(context, f"{SOURCE_BRANCH}@{changes.source_hash}"):
-        behind -= {key for key in behind if ahead[key] == commit.hash}
+        behind -= keys_by_hash.get(commit.hash, set())
         if not behind:
             break
         since |= {key_name(key): commit.commit_time.isoformat() for key in _changed_keys(commit) if key in behind}
@@ -176,15 +181,18 @@ def _kept_history(context: RegionContext, reference: str) -> Iterator[Commit]:
 def _published_hashes(context: RegionContext, head: Head, keys: Collection[Key]) -> dict[Key, str]:
     """Return by key the hash of `main` that the sync was planned for which published it last."""
     hashes: dict[Key, str] = {}
-    wanted = set(keys)
     for commit in _kept_history(context, f"{context.region.replica_branch}@{head.hash}"):
-        if not wanted:
+        hashes = {key: hash for key, hash in _taken_from(commit).items() if key in keys} | hashes
+        if len(hashes) == len(keys):
             break
-        planned = "" if RESTORED_OVER in commit.properties else commit.properties.get(PLANNED_HASH, "")
-        published = {put.key for put in commit.puts} & wanted if planned else set()
-        hashes |= dict.fromkeys(published, planned)
-        wanted -= published
     return hashes
+
+
+def _taken_from(commit: Commit) -> dict[Key, str]:
+    """Return by key the hash of `main` from which a commit of the replica branch took it."""
+    # What a restored branch has back is what an earlier commit took.
+    planned = "" if RESTORED_OVER in commit.properties else commit.properties.get(PLANNED_HASH, "")
+    return dict.fromkeys((put.key for put in commit.puts), planned) if planned else {}
 
 
 def _commits_after(context: RegionContext, source_hash: str, watermark: str) -> list[Commit]:
@@ -234,10 +242,7 @@ def _hashes_ahead(context: RegionContext, head: Head) -> dict[Key, str]:
         for commit in context.primary.history(f"{context.region.replica_branch}@{head.hash}", operations=True):
             if commit.properties.get(DIGEST):
                 break
-            # What a restored branch has back is what an earlier commit took.
-            planned = "" if RESTORED_OVER in commit.properties else commit.properties.get(PLANNED_HASH, "")
-            if planned:
-                hashes = dict.fromkeys((put.key for put in commit.puts), planned) | hashes
+            hashes = _taken_from(commit) | hashes
     return hashes
 
 

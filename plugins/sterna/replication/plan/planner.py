@@ -130,17 +130,21 @@ def _compare_branches(context: RegionContext, options: SyncOptions, progress: Pr
         f"{draft.unchanged} as they should be, {len(draft.faults)} held"
     )
     large_lane = read_large_lane(context, head, options, current_digest)
-    if not changes.has_watermark:
-        candidates = [changes.candidates[name] for name in (*draft.faults, *(action.key for action in actions))]
-        shown = {candidate.key for candidate in candidates if candidate.replica is not None}
-        changes = with_published_versions(context, head, changes, shown)
+    changes = with_published_versions(context, head, changes, (*draft.faults, *(action.key for action in actions)))
+    held = (*waiting, *_held_unread(context, head, changes, draft, actions, large_lane))
+    return _Comparison(head, current_digest, changes, draft, seeding, actions, more, held, large_lane)
+
+
+def _held_unread(
+    context: RegionContext, head: Head, changes: Changes, draft: Draft, actions: list[Action], large_lane: LargeLane
+) -> tuple[Held, ...]:
+    """Return the entries of keys that are held for a reason that doesn't depend on their metadata."""
     faulty = [held_entry(name, head, changes, fault) for name, fault in draft.faults.items()]
     paused = paused_entries(context, actions, head, changes)
     paused_keys = {entry.key for entry in paused}
     actions_left = [action for action in actions if action.key not in paused_keys]
     in_transit = held_in_transit(large_lane.state, head, actions_left)
-    held = (*faulty, *waiting, *paused, *in_transit, *waiting_to_ship(context, actions_left, head, changes))
-    return _Comparison(head, current_digest, changes, draft, seeding, actions, more, held, large_lane)
+    return (*faulty, *paused, *in_transit, *waiting_to_ship(context, actions_left, head, changes))
 
 
 def _build_plan(

@@ -28,7 +28,9 @@ from sterna.config.registry.replica_paths import location_folder, replica_path, 
 from sterna.config.registry.residency import ExcludedPlace, excluded_places
 from sterna.errors import NotResident, RegistryError, UnregisteredUri, UnsafeUri, Unsupported
 
-_SAFE_URI_CHARACTERS = 255  # characters of a whole URI, in ASCII
+SAFE_URI_CHARACTERS = 255
+"""A whole URI in ASCII of so many characters is a key that every store can hold."""
+
 _MAX_CACHED_FOLDERS = 100_000
 # A disk takes several slashes for one; in a store they are another key.
 _SLASHES = re.compile("/+")
@@ -91,7 +93,8 @@ class Mapping:
         )
 
     @cached_property
-    def _boundaries(self) -> frozenset[str]:
+    def boundaries(self) -> frozenset[str]:
+        """The URIs that are mapped in another way than others in their folders."""
         prefixes = {spelling.prefix: spelling for spelling in self._spellings}
         excluded = [place.prefix for place in self.excluded_places]
         # A prefix within another one, as it is below a root: files in it are mapped differently from files beside it.
@@ -141,7 +144,7 @@ class Mapping:
         What was found out for one of them holds for it.
         """
         plain = PLAIN_NAME.fullmatch(name) or (name and not UNUSUAL_PATH.search(name))
-        return bool(plain) and uri not in self._boundaries
+        return bool(plain) and uri not in self.boundaries
 
     def locate(self, uri: str) -> UriLocation:
         """Find the location of a URI.
@@ -252,18 +255,37 @@ class Mapping:
         folder, _, name = uri.rpartition("/")
         cached = self._content_folders.get(folder)
         if cached is None or not self.maps_like_folder(uri, name):
-            origin = self._resolve_content_origin(uri)
-            replica, local = (
-                self._file_uri(self.region.replica_root, uri, origin),
-                origin if self.is_local(origin) else "",
-            )
-            if len(self._content_folders) < _MAX_CACHED_FOLDERS:
-                self._content_folders[folder] = replica.rpartition("/")[0], local.rpartition("/")[0]
+            replica, local = self._search_content(uri, folder)
         else:
             replica, local = f"{cached[0]}/{name}", cached[1] and f"{cached[1]}/{name}"
-            if len(replica) > _SAFE_URI_CHARACTERS or not replica.isascii():
+            if len(replica) > SAFE_URI_CHARACTERS or not replica.isascii():
                 validate_key(uri, replica)
         return local or replica
+
+    def _search_content(self, uri: str, folder: str) -> tuple[str, str]:
+        origin = self._resolve_content_origin(uri)
+        replica, local = (
+            self._file_uri(self.region.replica_root, uri, origin),
+            origin if self.is_local(origin) else "",
+        )
+        if len(self._content_folders) < _MAX_CACHED_FOLDERS:
+            self._content_folders[folder] = replica.rpartition("/")[0], local.rpartition("/")[0]
+        return replica, local
+
+    def content_folders(self, uri: str) -> tuple[str, str]:
+        """Return the folders of what `content_uri` returns for each URI that is mapped as every other in its folder is.
+
+        Args:
+            uri: one of them.
+
+        Returns:
+            That below the replica root, and the local one, "" where the folder isn't local.
+        """
+        folder, _, _ = uri.rpartition("/")
+        if cached := self._content_folders.get(folder):
+            return cached
+        replica, local = self._search_content(uri, folder)
+        return replica.rpartition("/")[0], local.rpartition("/")[0]
 
     def deleted_file_uri(self, uri: str, version: MetadataVersion) -> str:
         """Return the URI for a path-bearing file that was deleted and may be gone.

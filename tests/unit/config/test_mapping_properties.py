@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from sterna.config.mapping import Mapping
 from sterna.config.registry.fingerprint import MetadataVersion, list_metadata_versions, split_metadata_version
 from sterna.config.registry.model import Policy, Registry, prefix_spellings
+from sterna.config.uri_columns import map_content_uris
 from sterna.errors import TableError, UnregisteredUri, UnsafeUri, Unsupported
 from sterna.replication.plan.batches import cut_batches
 from sterna.replication.plan.options import SyncOptions
@@ -185,6 +187,36 @@ def test_what_was_found_out_for_one_file_of_a_folder_misleads_no_other(
         uri = f"{folder}/{name}"
         for method in ("locate", "content_uri"):
             assert answer(warm, method, uri) == answer(Mapping(mapping.registry, mapping.region), method, uri)
+
+
+@always(
+    REGIONS,
+    st.lists(
+        st.tuples(st.sampled_from(PREFIXES), st.sampled_from(["", "x/", "é/", "x/in/"]), st.one_of(PARTS, ODD_NAMES)),
+        max_size=8,
+    ),
+)
+@example(MAPPINGS["gs"], [("gs://lake", "", "x"), ("gs://lake", "", "in")])
+@example(MAPPINGS["gs"], [("gs://lake", "", "x"), ("gs://lake", "", "replica")])
+@example(MAPPINGS["disk"], [("s3://lake", "x/", "y"), ("s3://lake", "x/", "y" * 1024)])
+@example(MAPPINGS["disk"], [("s3://lake", "x/", "y"), ("s3://lake", "x/", "é" * 200)])
+@example(MAPPINGS["gs"], [("s3://lake", "x/", "y"), ("s3://lake", "x/", "y" * 1024)])
+@example(MAPPINGS["gs"], [("s3://lake", "x/", "y"), ("s3://lake", "x/", "y\n")])
+@example(MAPPINGS["gs"], [("s3://lake", "x/", "y"), ("s3://lake", "x/", ".z")])
+@example(MAPPINGS["blue"], [("s3://lake", "x/", "y"), ("s3://lake", "x/", "z.")])
+@example(MAPPINGS["blue"], [("s3://lake", "é/", "y"), ("s3://lake", "é/", "y" * 1000)])
+def test_uris_as_columns_are_mapped_as_each_alone_is(mapping: Mapping, parts: list[tuple[str, str, str]]) -> None:
+    uris = [f"{prefix}/{folder}{name}" for prefix, folder, name in parts]
+    assume(all(uri.encode(errors="ignore").decode() == uri for uri in uris))
+    alone = [answer(Mapping(mapping.registry, mapping.region), "content_uri", uri) for uri in uris]
+    errors = [one for one in alone if isinstance(one, tuple)]
+    # A slice, and a mapping that knows folders already, as in a worker.
+    column = pa.array(["s3://lake/before/x", *uris, "s3://lake/behind/x"], pa.string()).slice(1, len(uris))
+    for warm in (Mapping(mapping.registry, mapping.region),) * 2:
+        try:
+            assert map_content_uris(warm, column).to_pylist() == alone
+        except TableError as error:
+            assert (type(error), str(error)) in errors
 
 
 def answer(mapping: Mapping, method: str, uri: str) -> object:

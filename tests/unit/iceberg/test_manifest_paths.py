@@ -17,6 +17,7 @@ from sterna.iceberg.avro.container import open_container
 from sterna.iceberg.avro.program import NotWalkable, compile_schema
 from sterna.iceberg.manifests import records as manifest_records
 from sterna.iceberg.manifests import spans as manifest_spans
+from sterna.iceberg.manifests.entry import over_columns
 from sterna.iceberg.manifests.fields import DATA_FILE, ENTRY_FIELDS
 from sterna.iceberg.manifests.manifest import localize_manifest, read_entries, scan_manifest
 from tests.unit.iceberg.avro_files import CODECS, decode
@@ -61,7 +62,7 @@ def test_the_walk_and_the_general_path_agree(walked: None, data: bytes):
 )
 @given(FILES | DATA_FILES)
 def test_one_walk_gives_what_reading_and_localizing_give(walked: None, data: bytes):
-    scanned = scan_manifest(data, "uri", map_content=MAPPING.map_content)
+    scanned = scan_manifest(data, "uri", map_content=over_columns(MAPPING.map_content))
     entries = read_entries(data, "uri")
     if scanned is None:
         spans = [row for columns in manifest_spans.read_columns(open_container(data, "uri")) for row in rows(columns)]
@@ -73,7 +74,7 @@ def test_one_walk_gives_what_reading_and_localizing_give(walked: None, data: byt
     mapping = {"map_content": MAPPING.map_content, "deletes": {}, "map_deleted_deletes": MAPPING.map_deleted_deletes}
     assert scanned.localized == localize_manifest(data, "uri", **mapping)
     with patch.object(manifest_spans, "compile_walk", side_effect=NotWalkable):
-        general = scan_manifest(data, "uri", map_content=MAPPING.map_content)
+        general = scan_manifest(data, "uri", map_content=over_columns(MAPPING.map_content))
     assert general is not None
     assert general.entries.to_pylist() == scanned.entries.to_pylist()
     assert (general.localized is None) == (scanned.localized is None)

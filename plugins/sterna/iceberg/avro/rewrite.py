@@ -13,7 +13,7 @@ import fastavro
 
 from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.records import AVRO_ERRORS, Record, decode_group, parse_schema
-from sterna.iceberg.avro.splice import rewrite
+from sterna.iceberg.avro.splice import Splices, rewrite
 
 _BLOCK_BYTES: Final = 64 << 10  # as Avro's own writers make them
 
@@ -29,12 +29,14 @@ def rewrite_records(container: Container, edit: Callable[[Record], bool]) -> byt
     """
     schema = parse_schema(container)
 
-    def splices(group: Group) -> list[tuple[int, int, bytes]]:
-        return [
-            (start, end, _encode(container, record, schema))
-            for record, start, end in decode_group(container, group, schema)
-            if edit(record)
-        ]
+    def splices(group: Group) -> Splices:
+        return Splices.of(
+            [
+                (start, end, _encode(container, record, schema))
+                for record, start, end in decode_group(container, group, schema)
+                if edit(record)
+            ]
+        )
 
     return rewrite(container, splices)
 

@@ -22,6 +22,14 @@ from sterna.iceberg.manifests.fields import (
 )
 from sterna.libraries import pa, pc
 
+MapUris = Callable[["pa.StringArray"], "pa.StringArray"]
+"""Maps URIs without nulls to as many."""
+
+
+def over_columns(map_uri: Callable[[str], str]) -> MapUris:
+    """Return a function of columns that maps one URI after the other."""
+    return lambda uris: pa.array([map_uri(uri) for uri in uris.to_pylist()], pa.string())
+
 
 @dataclass(frozen=True)
 class EntryColumns:
@@ -52,15 +60,14 @@ class EntryColumns:
         """Which entries are deletion vectors: no reader uses an offset in another format."""
         return pc.equal(self.file_format, PUFFIN)
 
-    def target_uris(self, map_content: Callable[[str], str], map_deleted: Callable[[str], str]) -> list[str]:
+    def target_uris(self, map_content: MapUris, map_deleted: MapUris) -> pa.StringArray:
         """Return where this region reads the file of each entry; see `UriMapping`."""
-        paths = self.file_path.to_pylist()
-        if DELETED not in self.status.unique().to_pylist():
-            return [map_content(path) for path in paths]
-        return [
-            map_deleted(path) if status == DELETED else map_content(path)
-            for status, path in zip(self.status.to_pylist(), paths, strict=True)
-        ]
+        is_deleted = pc.equal(self.status, DELETED)
+        if not is_deleted.true_count:
+            return map_content(self.file_path)
+        is_live = pc.invert(is_deleted)
+        targets = pc.replace_with_mask(self.file_path, is_live, map_content(self.file_path.filter(is_live)))
+        return pc.replace_with_mask(targets, is_deleted, map_deleted(self.file_path.filter(is_deleted)))
 
     @property
     def references_other_files(self) -> bool:
@@ -99,7 +106,7 @@ class Scan:
         localized: the localized manifest, None when nothing changes.
     """
 
-    groups: list[tuple[EntryColumns, list[str]]]
+    groups: list[tuple[EntryColumns, pa.StringArray]]
     localized: bytes | None
 
 

@@ -14,7 +14,7 @@ from sterna.iceberg.avro.container import Container
 from sterna.iceberg.avro.program import NotWalkable
 from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests import spans
-from sterna.iceberg.manifests.entry import EntryColumns, ReferencesOtherFiles, Scan, UriMapping
+from sterna.iceberg.manifests.entry import EntryColumns, MapUris, ReferencesOtherFiles, Scan, UriMapping
 from sterna.iceberg.manifests.fields import DELETED, POSITION_DELETES
 from sterna.iceberg.manifests.header import open_manifest_container
 from sterna.libraries import pa, pc
@@ -75,16 +75,16 @@ def scan_manifest(
     uri: str,
     limits: Limits = DEFAULT_LIMITS,
     *,
-    map_content: Callable[[str], str],
-    map_deleted: Callable[[str], str] | None = None,
+    map_content: MapUris,
+    map_deleted: MapUris | None = None,
 ) -> ScannedManifest | None:
     """Read a manifest's entries and make its localized copy, inflating and walking it once.
 
     Args:
         data: the manifest's bytes.
         uri: its URI, for errors.
-        map_content: maps the URI of a content file.
-        map_deleted: maps the URI of one in a DELETED entry, which isn't opened; None: as `map_content`.
+        map_content: maps the URIs of content files.
+        map_deleted: maps those in DELETED entries, which aren't opened; None: as `map_content`.
 
     Returns:
         Both, or None where the mapping alone doesn't determine the manifest: it has position deletes, or
@@ -98,7 +98,7 @@ def scan_manifest(
         scan = _scan(container, map_content, map_deleted or map_content)
     except ReferencesOtherFiles:
         return None
-    targets = pa.chunked_array([pa.array(targets, pa.string()) for _, targets in scan.groups], pa.string())
+    targets = pa.chunked_array([targets for _, targets in scan.groups], pa.string())
     return ScannedManifest(
         _entries_table([columns for columns, _ in scan.groups]).append_column("target", targets), scan.localized
     )
@@ -141,7 +141,7 @@ def localize_manifest(
         return records.localize(container, mapping)
 
 
-def _scan(container: Container, map_content: Callable[[str], str], map_deleted: Callable[[str], str]) -> Scan:
+def _scan(container: Container, map_content: MapUris, map_deleted: MapUris) -> Scan:
     try:
         return spans.scan(container, map_content, map_deleted)
     except NotWalkable:

@@ -15,7 +15,7 @@ from sterna.iceberg.avro.binary import encode_long
 from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.locate import FieldPositions, locate
 from sterna.iceberg.avro.program import Capture, NotWalkable, Program, ProjectedField, compile_schema
-from sterna.iceberg.avro.splice import Splice, encode_string, rewrite
+from sterna.iceberg.avro.splice import Splice, Splices, encode_string, rewrite
 from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests.header import open_manifest_container
 
@@ -104,7 +104,7 @@ def localize_manifest_list(
     container = open_manifest_container(data, uri, "manifest list", limits)
     program = _compile(container)
 
-    def splices(group: Group) -> list[Splice]:
+    def splices(group: Group) -> Splices:
         positions = locate(program, group, container)
         spans = [
             list(zip(positions.column(field_id, 0), positions.column(field_id, 2), strict=True))
@@ -119,7 +119,7 @@ def localize_manifest_list(
                 edits.append((*path, encode_string(localized.uri)))
             if localized.length != manifest.length:
                 edits.append((*length, encode_long(localized.length)))
-        return sorted(edits)
+        return Splices.of(sorted(edits))
 
     return rewrite(container, splices)
 

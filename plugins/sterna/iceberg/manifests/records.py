@@ -10,7 +10,15 @@ from sterna.iceberg.avro.container import Container
 from sterna.iceberg.avro.records import Record, field_names, nullable_fields, read_records
 from sterna.iceberg.avro.rewrite import rewrite_records
 from sterna.iceberg.manifests import fields as ids
-from sterna.iceberg.manifests.entry import Entry, EntryColumns, ReferencesOtherFiles, Scan, UriMapping, localize_entry
+from sterna.iceberg.manifests.entry import (
+    Entry,
+    EntryColumns,
+    MapUris,
+    ReferencesOtherFiles,
+    Scan,
+    UriMapping,
+    localize_entry,
+)
 from sterna.libraries import pa, pc
 
 _NAMES: Final = {projected.id: projected.names[0] for projected in (*ids.FILE_FIELDS, *ids.DELETE_FIELDS)}
@@ -60,7 +68,7 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
     return rewrite_records(container, lambda record: _edit(container, fields, record, mapping))
 
 
-def scan(container: Container, map_content: Callable[[str], str], map_deleted: Callable[[str], str]) -> Scan:
+def scan(container: Container, map_content: MapUris, map_deleted: MapUris) -> Scan:
     """Read the entries, and localize them.
 
     Raises:
@@ -73,7 +81,12 @@ def scan(container: Container, map_content: Callable[[str], str], map_deleted: C
         if entry_columns.references_other_files:
             raise ReferencesOtherFiles
         groups.append((entry_columns, entry_columns.target_uris(map_content, map_deleted)))
-    return Scan(groups, localize(container, UriMapping(map_content, {}, map_deleted, map_deleted)))
+    map_one_content, map_one_deleted = _map_one(map_content), _map_one(map_deleted)
+    return Scan(groups, localize(container, UriMapping(map_one_content, {}, map_one_deleted, map_one_deleted)))
+
+
+def _map_one(map_uris: MapUris) -> Callable[[str], str]:
+    return lambda uri: str(map_uris(pa.array([uri], pa.string()))[0])
 
 
 def _entry(fields: _Fields, record: Record, data_file: Record) -> Entry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,16 +11,18 @@ from sterna.iceberg.avro.binary import Truncated, encode_bytes, encode_long, rea
 from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.locate import FieldPositions, locate
 from sterna.iceberg.avro.program import NotWalkable, Program, ProjectedField, compile_schema, type_name
-from sterna.iceberg.avro.splice import Splice, encode_string, rewrite
+from sterna.iceberg.avro.splice import Splice, Splices, encode_string, encode_strings, rewrite
 from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests.entry import (
     Entry,
     EntryChange,
     EntryColumns,
+    MapUris,
     ReferencesOtherFiles,
     Scan,
     UriMapping,
     localize_entry,
+    over_columns,
 )
 from sterna.libraries import np, pa, pc
 
@@ -62,22 +64,19 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
         if field_id in program.types
     }
 
-    def splices(group: Group) -> list[Splice]:
+    def splices(group: Group) -> Splices:
         positions = locate(program, group, container)
         entry_columns = _read_group(container, group, positions)
         entry_columns.validate(container.uri)
         if entry_columns.references_other_files:
-            return _EntrySplices(container, group, program, positions, empty).build(entry_columns, mapping)
-        return _path_splices(
-            positions,
-            entry_columns.file_path.to_pylist(),
-            entry_columns.target_uris(mapping.map_content, mapping.map_deleted),
-        )
+            return Splices.of(_EntrySplices(container, group, program, positions, empty).build(entry_columns, mapping))
+        targets = entry_columns.target_uris(over_columns(mapping.map_content), over_columns(mapping.map_deleted))
+        return _path_splices(positions, entry_columns.file_path, targets)
 
     return rewrite(container, splices)
 
 
-def scan(container: Container, map_content: Callable[[str], str], map_deleted: Callable[[str], str]) -> Scan:
+def scan(container: Container, map_content: MapUris, map_deleted: MapUris) -> Scan:
     """Read the entries and localize them in one walk.
 
     Raises:
@@ -86,9 +85,9 @@ def scan(container: Container, map_content: Callable[[str], str], map_deleted: C
     """
     _compile_all(container)  # what localizing would refuse is refused here
     program = compile_walk(container, ids.FILE_FIELDS)
-    groups: list[tuple[EntryColumns, list[str]]] = []
+    groups: list[tuple[EntryColumns, pa.StringArray]] = []
 
-    def splices(group: Group) -> list[Splice]:
+    def splices(group: Group) -> Splices:
         positions = locate(program, group, container)
         entry_columns = _read_group(container, group, positions)
         entry_columns.validate(container.uri)
@@ -96,7 +95,7 @@ def scan(container: Container, map_content: Callable[[str], str], map_deleted: C
             raise ReferencesOtherFiles
         targets = entry_columns.target_uris(map_content, map_deleted)
         groups.append((entry_columns, targets))
-        return _path_splices(positions, entry_columns.file_path.to_pylist(), targets)
+        return _path_splices(positions, entry_columns.file_path, targets)
 
     return Scan(groups, rewrite(container, splices))
 
@@ -169,14 +168,12 @@ def _strings(container: Container, group: Group, positions: FieldPositions, fiel
         raise container.broken(f"field {field_id} of an entry is not UTF-8") from None
 
 
-def _path_splices(positions: FieldPositions, paths: list[str], targets: list[str]) -> list[Splice]:
+def _path_splices(positions: FieldPositions, paths: pa.StringArray, targets: pa.StringArray) -> Splices:
     """The fast path, for manifests whose entries refer to nothing but their own file."""
-    starts, ends = (positions.column(ids.FILE_PATH, part) for part in (0, 2))
-    return [
-        (start, end, encode_string(new))
-        for start, end, path, new in zip(starts, ends, paths, targets, strict=True)
-        if new != path
-    ]
+    starts, ends = (positions.column_array(ids.FILE_PATH, part) for part in (0, 2))
+    changed = pc.not_equal(paths, targets)
+    rows = changed.to_numpy(zero_copy_only=False)
+    return Splices(starts[rows], ends[rows], encode_strings(targets.filter(changed)))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ needs their localized copies. It is kept beside the plan, as other foreign metad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import is_inside
+from sterna.config.uri_columns import map_content_uris
 from sterna.config.verbatim_copies import verbatim_uri
 from sterna.errors import SizeDiffers, SourceGone, SternaError, TableError, Unsupported, redact_uri
 from sterna.iceberg.manifests.fields import POSITION_DELETES
@@ -94,23 +95,36 @@ class _Shard:
 
         return self._rows(parse_avro(self.context, uri, data, read_entries))
 
-    def read_and_localize(self, uri: str, data: bytes, target: str, writer: _ObjectWriter) -> list[pa.Table]:
-        """Return the rows of one manifest; its localized copy, or itself for the localize stage, goes to `writer`."""
+    def read_and_localize(
+        self, uri: str, data: bytes, target: str, writer: _ObjectWriter, *, assume_absent: bool
+    ) -> list[pa.Table]:
+        """Return the rows of one manifest; its localized copy, or itself for the localize stage, goes to `writer`.
+
+        Args:
+            assume_absent: a listing has just shown that nothing is at the target.
+        """
+        from sterna.iceberg.manifests.entry import over_columns
         from sterna.iceberg.manifests.manifest import scan_manifest
 
         mapping = self.context.mapping
         if copy := verbatim_uri(mapping, uri):
             writer.add(copy, data)
-        scan = partial(scan_manifest, map_content=mapping.content_uri, map_deleted=mapping.content_uri_or_original)
+        scan = partial(
+            scan_manifest,
+            map_content=partial(map_content_uris, mapping),
+            map_deleted=over_columns(mapping.content_uri_or_original),
+        )
         scanned, is_local = parse_avro(self.context, uri, data, scan), mapping.is_local(uri)
         if scanned is None:
             if not is_local:
                 writer.add(cache_uri(self.context.run, uri), data)
             return self.read(uri, data)
         if scanned.localized is not None:
-            writer.add(target, scanned.localized)
+            writer.add(target, scanned.localized, assume_absent=assume_absent)
         elif not is_local:
-            writer.add(target, data)  # nothing inside changes, but the file itself is foreign
+            writer.add(
+                target, data, assume_absent=assume_absent
+            )  # nothing inside changes, but the file itself is foreign
         return self._rows(scanned.entries)
 
     def _rows(self, entries: pa.Table) -> list[pa.Table]:
@@ -150,10 +164,11 @@ def _read_manifests(shard: _Shard, lengths: dict[str, int], *, localizes: bool) 
     with _ObjectWriter(context) as writer:
         for path, data in _read_sized(context, lengths, context.objects.without_read_cache()):
             with referenced_by("the manifest", path):
-                if targets[path] in existing:
+                target = targets[path]
+                if existing and target in existing:
                     rows += shard.read(path, data)
                 else:
-                    rows += shard.read_and_localize(path, data, targets[path], writer)
+                    rows += shard.read_and_localize(path, data, target, writer, assume_absent=existing is not None)
     return rows
 
 
@@ -164,19 +179,22 @@ def _read_sized(context: RegionContext, lengths: dict[str, int], objects: Object
         yield path, data
 
 
-def _existing_targets(context: RegionContext, targets: Iterable[str]) -> set[str]:
-    """Return those of many localized manifests that an earlier run wrote; few are checked when they are written."""
+def _existing_targets(context: RegionContext, targets: Iterable[str]) -> set[str] | None:
+    """Return those of many localized manifests that an earlier run wrote; None for few, which are checked when they are
+    written.
+    """
     distinct = set(targets)
-    sizes = context.objects.sizes(distinct) if len(distinct) > LISTING_MIN_FILES else {}
-    return {target for target, size in sizes.items() if size is not None}
+    if len(distinct) <= LISTING_MIN_FILES:
+        return None
+    return {target for target, size in context.objects.sizes(distinct).items() if size is not None}
 
 
 class _ObjectWriter:
     """Objects that are written beside the reading, a few at once; at the end all of them are there."""
 
     def __init__(self, context: RegionContext) -> None:
-        self._write: Callable[[tuple[str, bytes]], int] = lambda item: context.objects.write_new(*item)
-        self._pending: list[tuple[str, bytes]] = []
+        self._objects = context.objects
+        self._pending: list[tuple[str, bytes, bool]] = []
 
     def __enter__(self) -> _ObjectWriter:
         return self
@@ -185,13 +203,15 @@ class _ObjectWriter:
         if kind is None:
             self._flush()
 
-    def add(self, uri: str, data: bytes) -> None:
-        self._pending.append((uri, data))
-        if (
-            len(self._pending) >= MAX_PENDING_OBJECTS
-            or sum(len(data) for _, data in self._pending) >= _MAX_PENDING_BYTES
-        ):
+    def add(self, uri: str, data: bytes, *, assume_absent: bool = False) -> None:
+        self._pending.append((uri, data, assume_absent))
+        pending_bytes = sum(len(data) for _, data, _ in self._pending)
+        if len(self._pending) >= MAX_PENDING_OBJECTS or pending_bytes >= _MAX_PENDING_BYTES:
             self._flush()
+
+    def _write(self, pending: tuple[str, bytes, bool]) -> int:
+        uri, data, assume_absent = pending
+        return self._objects.write_new(uri, data, assume_absent=assume_absent)
 
     def _flush(self) -> None:
         if len(self._pending) == 1:

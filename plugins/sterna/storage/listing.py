@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from sterna.errors import UnsafeUri
 from sterna.storage.client import PAGE_SIZE, OpenStore, call_store, list_pages
@@ -11,6 +12,30 @@ from sterna.storage.client import PAGE_SIZE, OpenStore, call_store, list_pages
 # A listing is given up when it took more requests than this share of the HEADs that it replaces.
 _HEADS_PER_PAGE = 20
 _MIN_RUN_KEYS = 10
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_=./-]+")
+
+
+def absent_keys(store: OpenStore, keys: Iterable[str]) -> list[str]:
+    """Return those keys of a folder store that can't be there, for the folders that they would be in don't exist.
+
+    A first seed asks for all files of a table: that is one system call a folder, where a client's HEAD takes some 60 µs
+    of a core for each file.
+    """
+    if not store.location.store_type.is_folder:
+        return []
+    plain_keys = [key for key in keys if _PLAIN_KEY.fullmatch(key)]  # others may have another name on disk
+    missing = {folder for folder in {key.rpartition("/")[0] for key in plain_keys} if _is_missing(f"/{folder}")}
+    return [key for key in plain_keys if key.rpartition("/")[0] in missing]
+
+
+def _is_missing(folder: str) -> bool:
+    try:
+        os.stat(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # the client says what is wrong
+    return False
 
 
 def key_runs(store: OpenStore, keys: list[str]) -> Iterator[list[str]]:

@@ -34,7 +34,7 @@ from sterna.storage.client import (
     with_file,
 )
 from sterna.storage.content import read_object
-from sterna.storage.listing import key_runs, list_folders, list_run
+from sterna.storage.listing import absent_keys, key_runs, list_folders, list_run
 from sterna.storage.memory_budget import MemoryBudget, check_size, map_ordered, read_bounded
 from sterna.storage.read_cache import cache_uri
 from sterna.storage.throttle import ReadThrottle
@@ -292,7 +292,7 @@ class Objects:
             stores[id] = store
             if keys.setdefault(id, {}).setdefault(key, uri) != uri:
                 aliases.append((uri, id, key))
-        sizes: dict[str, dict[str, int | None]] = {id: {} for id in keys}
+        sizes: dict[str, dict[str, int | None]] = {id: dict.fromkeys(absent_keys(stores[id], keys[id])) for id in keys}
         runs = [(stores[id], run) for id in keys for run in key_runs(stores[id], sorted(keys[id]))]
         for (store, _), run_sizes in zip(runs, self._map(lambda run: list_run(*run), runs), strict=True):
             sizes[store.location.id].update(run_sizes)

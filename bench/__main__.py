@@ -61,23 +61,12 @@ Work = Annotated[
 ]
 
 _MILLION = [1_000_000]
-_SIZES = [100_000, *_MILLION]
 _FEW = [4, 16, 64]
 _CHANGED = [1, 20, 100]
 _RATES = [5.0, 20.0, 0.0]
 _LOADS = list(Loads)
 _FEAST = Path.home() / ".cache" / "sterna" / "feast"
 _DLT = Path.home() / ".cache" / "sterna" / "dlt"
-
-
-@app.command(epilog="Example: python3 run.py bench localize --entries 100000 --rounds 3")
-def localize(
-    entries: Entries = _SIZES, rounds: Rounds = 3, cores: Cores = 2, per_manifest: PerManifest = 1000, work: Work = None
-) -> None:
-    """The localize stage against Iceberg's rewrite_table_path, on one Spark. Goal: at least 10 times as fast."""
-    from bench.localize import bench
-
-    bench(entries, rounds, cores, per_manifest, work)
 
 
 @app.command(epilog="Example: python3 run.py bench scale --entries 200000 --rounds 1")
@@ -89,10 +78,22 @@ def scale(
     work: Work = None,
     alone: Annotated[bool, typer.Option(help="Without the rival; the goal is 1 GiB a process.")] = False,
 ) -> None:
-    """All metadata of a first seed against Iceberg's rewrite_table_path, on one Spark. Goal: at least 7 times."""
+    """All metadata of a first seed against Iceberg's rewrite_table_path, on one Spark. Goal: at least 5 times."""
     from bench.scale import bench
 
     bench(entries, rounds, cores, per_manifest, work, alone=alone)
+
+
+@app.command(epilog="Example: python3 run.py bench cores --entries 200000 --rounds 1")
+def cores(
+    entries: Annotated[int, typer.Option(min=1, help="Data files in the table.")] = 1_000_000,
+    rounds: Rounds = 2,
+    work: Work = None,
+) -> None:
+    """All metadata of a first seed with one core and with two, stores being folders. Goal: 1.7 times as fast."""
+    from bench.scale import bench_cores
+
+    bench_cores(entries, rounds, work)
 
 
 @app.command(epilog="Example: python3 run.py bench beside --entries 10000000 --rounds 15")
@@ -120,16 +121,6 @@ def place(
     from bench.place import bench
 
     bench(manifests, rounds, per_manifest, work)
-
-
-@app.command(epilog="Example: python3 run.py bench plan --entries 100000 --rounds 3")
-def plan(
-    entries: Entries = _SIZES, rounds: Rounds = 3, cores: Cores = 2, per_manifest: PerManifest = 1000, work: Work = None
-) -> None:
-    """The plan stage against Spark's select file_path from t.files. Goal: at least 5 times as fast."""
-    from bench.plan import bench
-
-    bench(entries, rounds, cores, per_manifest, work)
 
 
 @app.command(epilog="Example: python3 run.py bench compact --files 1000 --rounds 3")

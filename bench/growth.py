@@ -16,8 +16,6 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-import yaml
-
 from bench.common import Result, report, rounded
 from bench.regions import Regions, regions, report_progress, sync_one_file
 from bench.tables import BigTable, build_table, insert_row, place_files
@@ -144,7 +142,7 @@ def _catalog(world: Regions, tables: int) -> BigTable:
 
 def _history(world: Regions, snapshots: int) -> BigTable:
     """Return a table of many snapshots, each with a manifest list of its own."""
-    _keep_eu_on_disk(world)
+    world.keep_on_disk("eu")  # `rclone serve s3` needs a minute and more to list 43,200 files that it was sent
     table = _table(world, _SMALL)
     document = json.loads(world.path(table.metadata).read_text())
     (last,) = document["snapshots"]
@@ -168,20 +166,6 @@ def _history(world: Regions, snapshots: int) -> BigTable:
         "main", world.catalog.reference("main").hash, [Put(table.key, changed)], "bench: a long history"
     )
     return replace(table, metadata=target)
-
-
-def _keep_eu_on_disk(world: Regions) -> None:
-    """Let eu's store be a folder: `rclone serve s3` needs a minute and more to list 43,200 files that it was sent."""
-    document = yaml.safe_load(world.stage.registry.read_text())
-    prefix = f"file://{world.stage.work}/eu-lake"
-    for region in document["regions"]:
-        if region["name"] == "eu":
-            region["replica_root"] = f"{prefix}/replica"
-    for location in document["locations"]:
-        if location["region"] == "eu":
-            location |= {"prefix": prefix, "remote": {"type": "local"}}
-            del location["credential_id"]
-    world.stage.registry.write_text(yaml.safe_dump(document))
 
 
 def _content(world: Regions, key: Key) -> Content:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import yaml
+
 from sterna.catalog.nessie.catalog import NessieCatalog
 from sterna.config.environment import temporary_environment
 from sterna.config.secrets import environment_secrets
@@ -46,18 +48,37 @@ class Pair:
 
     def path(self, uri: str) -> Path:
         """Return the path of a URI's object on disk."""
-        if uri.startswith("file://"):
-            return Path(uri.removeprefix("file://"))
+        if uri.startswith("file:"):
+            return Path("/", uri.removeprefix("file:").lstrip("/"))  # Hadoop writes one slash
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         folder = self.stage.endpoints[bucket.removesuffix("-lake")].folder
         assert folder is not None
         return folder / bucket / key
 
+    def keep_on_disk(self, region: str) -> str:
+        """Let a region's store be a folder, which takes no processor time of a server; return its URI."""
+        document = yaml.safe_load(self.stage.registry.read_text())
+        prefix = f"file://{self.stage.work}/{region}-lake"
+        for section in document["regions"]:
+            if section["name"] == region:
+                section["replica_root"] = f"{prefix}/replica"
+        for location in document["locations"]:
+            if location["region"] == region:
+                location |= {"prefix": prefix, "remote": {"type": "local"}}
+                del location["credential_id"]
+        self.stage.registry.write_text(yaml.safe_dump(document))
+        return prefix
+
+    def start_stores(self) -> None:
+        """Start both stores anew, with ETags as object stores have them: at hand, and not by reading each file."""
+        for endpoint in self.stage.endpoints.values():
+            endpoint.start("--etag-hash", "")
+
     def remove(self, *uris: str) -> None:
         """Delete everything below some URIs."""
         for uri in uris:
             shutil.rmtree(self.path(uri), ignore_errors=True)
-        for bucket in {uri.removeprefix("s3://").partition("/")[0] for uri in uris}:
+        for bucket in {uri.removeprefix("s3://").partition("/")[0] for uri in uris if uri.startswith("s3://")}:
             # An endpoint caches objects that were written through it, and misses their deletion on disk.
             self.stage.endpoints[bucket.removesuffix("-lake")].start()
 

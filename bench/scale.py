@@ -7,13 +7,13 @@ list what is to be copied. No data file exists: publish gets a report that all w
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import count, pairwise
 from pathlib import Path
 from statistics import median
 
 from bench.common import Result, alternate, peak_memory, report, rounded
-from bench.localize import rival
-from bench.regions import Regions, regions, report_progress
+from bench.regions import MAIN, Regions, regions, report_progress
 from bench.tables import BigTable, build_table
 from sterna.catalog.model import Key, Put, key_name
 from sterna.replication.execution.spark_executor import Engine, spark_engine
@@ -22,7 +22,10 @@ from sterna.replication.replica.model import StageReport
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.sync import stages
 
-GOAL = 7.0
+GOAL = 5.0
+_CORES_GOAL = 1.7
+_CORES = (1, 2)
+_STAGING = "s3://us-lake/rival-staging"
 _MOST = 1024.0  # MiB of each process of sterna's
 _OURS = ("driver", "worker")
 _STAGES = ("plan", "localize", "publish")
@@ -40,6 +43,7 @@ def bench(entries: list[int], rounds: int, cores: int, per_manifest: int, work: 
         alone: without the rival and without a warm-up, for what would take hours; the goal is memory then.
     """
     with regions(work, cores=cores) as world:
+        world.start_stores()
         for number in entries:
             started = time.monotonic()
             table = build_table(world, number, per_manifest=per_manifest)
@@ -62,6 +66,7 @@ def measure(world: Regions, table: BigTable, rounds: int, *, alone: bool) -> Non
             for name, duration in zip(_STAGES, seconds, strict=True):
                 taken[name].append(duration)
             world.remove(context.region.replica_root)
+            world.start_stores()
             return sum(seconds)
 
         sides = {"sterna": ours} if alone else {"sterna": ours, "rewrite_table_path": rival(world, table)}
@@ -78,6 +83,41 @@ def measure(world: Regions, table: BigTable, rounds: int, *, alone: bool) -> Non
         report(Result("scale", case, _MOST, "at most", "MiB", memory, measured=most, details=details))
         return
     report(Result("scale", f"{table.entries} entries", GOAL, "at least", "times", timings, details=details))
+
+
+def bench_cores(entries: int, rounds: int, work: Path | None) -> None:
+    """Measure a table with one core and with two, where stores take no processor time: they are folders.
+
+    Args:
+        entries: of the table.
+        rounds: how often with each.
+        work: as in `bench`.
+    """
+    timings = {cores: _seed_on_disk(entries, rounds, cores, work and work / str(cores)) for cores in _CORES}
+    sides = {f"{cores} cores": seconds for cores, seconds in timings.items()}
+    gain = median(timings[1]) / median(timings[2])
+    report(Result("scale", f"{entries} entries, 1 and 2 cores", _CORES_GOAL, "at least", "times", sides, gain))
+
+
+def _seed_on_disk(entries: int, rounds: int, cores: int, work: Path | None) -> tuple[float, ...]:
+    numbers = count()
+    with regions(work, cores=cores) as world:
+        world.keep_on_disk("eu")
+        for name, value in (
+            ("io-impl", "org.apache.iceberg.hadoop.HadoopFileIO"),
+            ("warehouse", world.keep_on_disk("us")),
+        ):
+            world.spark.conf.set(f"spark.sql.catalog.{MAIN}.{name}", value)
+        table = build_table(world, entries)
+        with world.context() as context, spark_engine(context, report_progress) as engine:
+
+            def seed() -> float:
+                key = _commit_again(world, table, next(numbers))
+                seconds = sum(_seed(context, key, entries, engine))
+                world.remove(context.region.replica_root)
+                return seconds
+
+            return alternate({f"{cores} cores": seed}, rounds, report_progress)[f"{cores} cores"]
 
 
 def plan_of(
@@ -110,3 +150,22 @@ def _commit_again(world: Regions, table: BigTable, number: int) -> Key:
     content = world.catalog.contents("main", head, [table.key])[table.key]
     world.catalog.commit("main", head, [Put(key, content.with_id(None))], "bench: the same table again")
     return key
+
+
+def rival(world: Regions, table: BigTable) -> Callable[[], float]:
+    """Return a run of `rewrite_table_path` over the same table."""
+    call = (
+        f"CALL {MAIN}.system.rewrite_table_path(table => '{key_name(table.key)}', source_prefix => 's3://us-lake/', "
+        f"target_prefix => 's3://eu-lake/replica/us-lake/', staging_location => '{_STAGING}/')"
+    )
+
+    def run() -> float:
+        started = time.monotonic()
+        rows = world.spark.sql(call).collect()
+        seconds = time.monotonic() - started
+        written = sum(1 for path in world.path(_STAGING).rglob("*.avro") if path.is_file())
+        assert rows and written == len(table.manifests()) + 1, (rows, written)
+        world.remove(_STAGING)
+        return seconds
+
+    return run

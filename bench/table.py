@@ -11,11 +11,9 @@ README = Path(__file__).with_name("README.md")
 START, END = "<!-- results: written by `python3 run.py bench table` -->", "<!-- end of results -->"
 _NOT_YET = "not yet measured"
 _CASES = {
-    "localize": ("100000 entries", "1000000 entries"),
-    "scale": ("1000000 entries",),
+    "scale": ("1000000 entries", "1000000 entries, 1 and 2 cores"),
     "beside": ("1000000 entries",),
     "place": ("4 manifests of 100 entries", "16 manifests of 100 entries", "64 manifests of 100 entries"),
-    "plan": ("100000 entries", "1000000 entries"),
     "copy": ("10000 x 64 KiB", "16 x 262144 KiB"),
     "latency": ("command line", "through Airflow"),
     "growth": (

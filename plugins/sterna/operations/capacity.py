@@ -70,8 +70,7 @@ class Costs:
         table_seconds: one more table that changed in it, of one small file and few snapshots.
         snapshot_seconds: one more kept snapshot of such a table: it is part of metadata.json, which is read and
             written at each change.
-        plan_seconds: one more file in a plan of many.
-        localize_core_seconds: one more manifest entry localized, over all cores.
+        metadata_core_seconds: one more manifest entry, from its manifest on `main` to the replica's, over all cores.
         copy_file_seconds: one more copied file of a batch, at the default of 32 at once.
         copy_bytes: bytes a second through one copying machine.
         verify_seconds: a file in `verify --structure`.
@@ -91,8 +90,7 @@ class Costs:
     sync_seconds: float = 0.30
     table_seconds: float = 0.04
     snapshot_seconds: float = 0.00095
-    plan_seconds: float = 15.2e-6
-    localize_core_seconds: float = 36.4e-6
+    metadata_core_seconds: float = 41e-6
     copy_file_seconds: float = 1.69e-3
     copy_bytes: float = 67e6
     verify_seconds: float = 58.9e-6
@@ -241,7 +239,7 @@ def sync_seconds(tables: float, files: float, load: Load, costs: Costs = _MEASUR
 
 def _file_seconds(load: Load, costs: Costs) -> float:
     copied = max(costs.copy_file_seconds, load.file_bytes / min(costs.copy_bytes, load.link_bytes))
-    return load.foreign_share * (costs.plan_seconds + costs.localize_core_seconds + copied)
+    return load.foreign_share * (costs.metadata_core_seconds + copied)
 
 
 def _mean_lag(seconds: float, utilization: float, costs: Costs) -> float:
@@ -261,7 +259,7 @@ def _steady_needs(load: Load, costs: Costs, limits: Limits) -> tuple[Need, ...]:
         steady_pace.syncs * costs.sync_requests + steady_pace.changes * costs.table_requests + copy_requests
     )
     catalog_calls = steady_pace.syncs * costs.sync_calls + steady_pace.changes * costs.table_calls
-    cores = bytes_per_second / costs.copy_bytes + files_per_second * costs.localize_core_seconds
+    cores = bytes_per_second / costs.copy_bytes + files_per_second * costs.metadata_core_seconds
     remedy = "more prefixes: a location a group of tables"
     return (
         Need("tables that a sync brings", steady_pace.tables, "tables"),
@@ -305,7 +303,7 @@ def _seed_needs(load: Load, costs: Costs, limits: Limits) -> tuple[Need, ...]:
     files = load.files * load.foreign_share
     link_seconds = files * load.file_bytes / load.link_bytes
     copy_seconds = max(files * costs.copy_file_seconds, files * load.file_bytes / costs.copy_bytes)
-    metadata_seconds = load.files * (costs.plan_seconds + costs.localize_core_seconds / 2)
+    metadata_seconds = load.files * costs.metadata_core_seconds / 2
     return (
         Need("copied by the seed", files * load.file_bytes / 1e12, "TB"),
         Need(

@@ -81,11 +81,11 @@ WAP: Final = (
 
 CDC: Final = (
     _cdc(
-        name="the order within a transaction is forgotten",
+        name="the order of changes is turned round",
         file="pipelines/cdc/apply.py",
-        old='f.expr(f"max_by({own_column}, {SEQUENCE})")',
-        new='f.expr(f"max_by({own_column}, {COMMITTED})")',
-        harm="of two changes of one row in a transaction, either may win",
+        old="order = rows[SEQUENCE]",
+        new="order = pc.negate(rows[SEQUENCE])",
+        harm="of several changes of one row, the first wins",
         first=("unit/cdc/test_merge.py",),
     ),
     _cdc(

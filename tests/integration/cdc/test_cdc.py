@@ -262,6 +262,25 @@ def change(rng: random.Random, insert: str, move: str = "UPDATE a SET") -> str:
     return "TRUNCATE a" if rng.random() < 0.2 else f"DELETE FROM a WHERE id > {one}"
 
 
+def test_a_table_that_is_always_written_is_compacted_by_its_writer(shop: CaptureTestbed) -> None:
+    """Nobody else can: what deletes rows all the time makes others' rewrites fail."""
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int)")
+    shop.sql("INSERT INTO t SELECT g, g FROM generate_series(1, 1000) g")
+    shop.settled("t")
+    for ids in (100, 90, 300, 50):
+        shop.sql(f"UPDATE t SET n = n + 1 WHERE id <= {ids}")
+        shop.settled("t")
+    operations = [
+        row[0] for row in shop.world.sql(f"SELECT operation FROM {shop.name('t')}.snapshots ORDER BY committed_at")
+    ]
+    assert operations[:5] == ["append", "overwrite", "overwrite", "overwrite", "replace"]
+    # The deletes of the last step before a compaction count until the next one: so there was another.
+    assert shop.world.sql(f"SELECT count(*), sum(record_count) FROM {shop.name('t')}.data_files") == [(1, 1000)]
+    shop.sql("DELETE FROM t WHERE id <= 400")
+    shop.settled("t")
+    assert shop.world.sql(f"SELECT count(*), sum(record_count) FROM {shop.name('t')}.data_files") == [(1, 600)]
+
+
 def test_columns_that_change_and_a_source_that_is_read_again(shop: CaptureTestbed) -> None:
     shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int, v varchar(9))")
     shop.sql("INSERT INTO t SELECT g, g, 'v' FROM generate_series(1, 9) g")

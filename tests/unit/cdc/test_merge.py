@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any, cast
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import functions
 
 from sterna.errors import UnfitSource
-from sterna.pipelines.cdc.apply import empty_rows, latest_by_key, merge_sql
+from sterna.pipelines.cdc.apply import absent_columns, empty_rows, latest_by_key, merge_sql
 from sterna.pipelines.cdc.change_buffer import ABSENT, COMMITTED, OPERATION, SEQUENCE
 from sterna.pipelines.cdc.plan import Target
 from sterna.pipelines.ingest.columns import Column
 
 _MATCHED, _NEW = 1, 2
+_UTC = datetime(2026, 11, 29, tzinfo=UTC)
 _ROW = (7, "before", False)
 
 
@@ -33,7 +35,7 @@ def merged(key: int, operation: str, *, told: bool, only: bool, soft: bool, clea
         f"?::BOOLEAN _sterna_only, ?::TEXT {OPERATION}, 8 {COMMITTED}",
         [key, "new" if told else None, told, only, operation],
     )
-    text = merge_sql("t", ["id"], ["n"], soft_deletes=soft, delete_unmatched=cleared).replace("`", '"')
+    text = merge_sql("t", ["id"], ["n"], ["n"], soft_deletes=soft, delete_unmatched=cleared).replace("`", '"')
     text = text.replace("<=>", "IS NOT DISTINCT FROM")
     database.execute(re.sub(r'\bt\.("\w+") = ', r"\1 = ", text))
     return database.execute("SELECT * FROM t ORDER BY id").fetchall()
@@ -63,39 +65,6 @@ def test_each_kind_of_row(key: int, operation: str, told: bool, only: bool, soft
     assert merged(key, operation, **case) == wanted(key, operation, **case)
 
 
-@dataclass(frozen=True)
-class Expression:
-    """A column of a `Frame`, as DuckDB writes it."""
-
-    text: str
-
-    def alias(self, name: str) -> Expression:
-        return Expression(f'{self.text} AS "{name}"')
-
-
-@dataclass(frozen=True)
-class Frame:
-    """As much of a Spark frame as `folded` needs: it builds a query."""
-
-    query: str
-    keys: str = ""
-
-    def groupBy(self, *keys: Expression) -> Frame:
-        return Frame(self.query, ", ".join(key.text for key in keys))
-
-    def agg(self, *columns: Expression) -> Frame:
-        chosen = ", ".join(column.text for column in columns)
-        return Frame(f"SELECT {self.keys}, {chosen} FROM ({self.query}) GROUP BY {self.keys}")
-
-    def withColumn(self, name: str, column: Expression) -> Frame:
-        return Frame(f'SELECT *, {column.text} AS "{name}" FROM ({self.query})')
-
-
-def expression(text: str) -> Expression:
-    # Spark's max_by also takes a value that is null; DuckDB's doesn't.
-    return Expression(text.replace("`", '"').replace("max_by(", "arg_max_null("))
-
-
 _changes = st.lists(
     st.tuples(
         st.integers(1, 2),  # the key
@@ -109,28 +78,56 @@ _changes = st.lists(
 )
 
 
-@settings(max_examples=30)
-@given(_changes, st.randoms(use_true_random=False))
-def test_the_last_change_of_a_row_counts_and_the_last_value_that_was_told(changes: list[Any], order: Any) -> None:
-    rows = [(*change, place) for place, change in enumerate(changes)]
+@settings(max_examples=200)
+@given(_changes, st.booleans(), st.randoms(use_true_random=False))
+def test_the_last_change_of_a_row_counts_and_the_last_value_that_was_told(
+    changes: list[Any], listed: bool, order: Any
+) -> None:
+    """Also where the key is an array, which Arrow doesn't group by."""
     wanted: dict[int, tuple[object, ...]] = {}
-    for key, operation, value, is_set, committed, _ in rows:
+    for key, operation, value, is_set, committed in changes:
         _, _, was, was_set = wanted.get(key, (None, None, None, False))
         now = operation == "u" and is_set
-        wanted[key] = (operation, committed, value if now else was, was_set or now)
-    order.shuffle(rows)
-    database = duckdb.connect()
-    database.execute(f"CREATE TABLE r(id INT, {OPERATION} TEXT, n TEXT, told BOOLEAN, {COMMITTED} INT, {SEQUENCE} INT)")
-    database.executemany("INSERT INTO r VALUES (?, ?, ?, ?, ?, ?)", rows)
-    query = f"SELECT *, CASE WHEN told THEN []::TEXT[] ELSE ['n'] END AS {ABSENT} FROM r"
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("expr", "col"):
-            patch.setattr(functions, name, expression)
-        frame = cast(Any, latest_by_key(cast(Any, Frame(query)), ["id"], ["n"]))
-    merged_rows = database.execute(
-        f"SELECT id, {OPERATION}, {COMMITTED}, n, _sterna_told_n FROM ({frame.query})"
-    ).fetchall()
-    assert {key: tuple(rest) for key, *rest in merged_rows} == wanted
+        wanted[key] = (operation, _UTC + timedelta(seconds=committed), value if now else was, was_set or now)
+    places = list(range(len(changes)))
+    order.shuffle(places)
+    latest = latest_by_key(rows_of(changes, listed=listed).take(places), ["id"], ["n"]).to_pylist()
+    columns = (OPERATION, COMMITTED, "n", "_sterna_told_n")
+    got = {row["id"][0] if listed else row["id"]: tuple(row[name] for name in columns) for row in latest}
+    assert (got, len(latest)) == (wanted, len(wanted))
+
+
+def rows_of(changes: list[Any], *, listed: bool) -> pa.Table:
+    """Return changes as the files of two segments have them."""
+    columns = list(zip(*changes, strict=True))
+    key = pa.array([[id] for id in columns[0]] if listed else columns[0])
+    absent = pa.array([[] if told else ["n"] for told in columns[3]], pa.list_(pa.string()))
+    committed = pa.array([_UTC + timedelta(seconds=at) for at in columns[4]], pa.timestamp("us", "UTC"))
+    table = pa.table({"id": key, "n": pa.array(columns[2], pa.string()), OPERATION: columns[1], COMMITTED: committed})
+    table = table.append_column(ABSENT, absent).append_column(SEQUENCE, pa.array(range(len(changes))))
+    return pa.concat_tables([table.slice(0, len(changes) // 2), table.slice(len(changes) // 2)])
+
+
+def test_what_every_change_tells_needs_nothing_of_the_table() -> None:
+    rows = rows_of(
+        [(1, "u", "a", True, 1), (2, "u", "b", True, 1), (1, "u", "c", True, 2), (2, "d", None, True, 2)], listed=False
+    )
+    assert absent_columns(rows) == set()
+    assert [(row["id"], row["n"], row[OPERATION]) for row in latest_by_key(rows, ["id"]).to_pylist()] == [
+        (1, "c", "u"),
+        (2, None, "d"),
+    ]
+    text = merge_sql("t", ["id"], ["n"], absent_columns(rows), soft_deletes=False, delete_unmatched=False)
+    assert "THEN UPDATE SET t.`id` = s.`id`, t.`n` = s.`n`, t.`last_updated_ts` = s._sterna_ts " in text
+    partial = rows_of([(1, "u", "a", False, 1)], listed=False)
+    assert absent_columns(partial) == {"n"}
+    text = merge_sql("t", ["id"], ["n"], {"n"}, soft_deletes=False, delete_unmatched=False)
+    assert "t.`n` = CASE WHEN s.`_sterna_told_n` THEN s.`n` ELSE t.`n` END" in text
+
+
+def test_a_zero_is_one_key_whatever_its_sign() -> None:
+    rows = rows_of([(0.0, "u", "a", True, 1), (-0.0, "u", "b", True, 1), (math.nan, "u", "c", True, 1)], listed=False)
+    assert [row["n"] for row in latest_by_key(rows, ["id"]).to_pylist()] == ["b", "c"]
 
 
 def test_a_table_that_is_empty_and_has_another_key_is_its_own_trouble() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sterna.errors import NeedsResync, UnfitSource
 from sterna.pipelines.cdc.journal import Part, Segment, TableResync
-from sterna.pipelines.cdc.plan import MAX_STEP_BYTES, channel, next_work, parse_position
+from sterna.pipelines.cdc.plan import MAX_STEP_BYTES, channel, is_compaction_due, next_work, parse_position
 
 WAY = channel("eu", "shop")
 
@@ -151,3 +151,22 @@ def test_rows_that_are_read_again_come_in_several_steps() -> None:
 
 def test_a_table_that_is_read_again_and_has_no_row_becomes_empty() -> None:
     assert again("1/2", [drop(4), drop(5), drop(6), drop(7, "b")]) == ("1/2", "1/6", [], [4, 5, 6], True)
+
+
+@pytest.mark.parametrize(
+    ("records", "deleted", "size", "is_due"),
+    [
+        (1_200, 200, 1_000, False),
+        (1_201, 201, 1_000, True),
+        (1_201, 201, MAX_STEP_BYTES, True),
+        (1_201, 201, MAX_STEP_BYTES + 1, False),  # its rewrite would make changes late
+        (1_000, 1_000, 1_000, True),
+        (0, 0, 0, False),
+    ],
+)
+def test_a_table_is_compacted_when_a_fifth_of_its_rows_are_dead(
+    records: int, deleted: int, size: int, is_due: bool
+) -> None:
+    totals = {"total-records": records, "total-position-deletes": deleted, "total-files-size": size}
+    assert is_compaction_due({name: str(total) for name, total in totals.items()}) is is_due
+    assert is_compaction_due({}) is False

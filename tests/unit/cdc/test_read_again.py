@@ -171,6 +171,21 @@ def test_numbers_of_transactions_that_come_again_are_those_of_others(tmp_path: P
     assert rows == [1, 1]
 
 
+def test_what_became_durable_is_told_at_once(tmp_path: Path) -> None:
+    """The runner applies it as soon as a step of reading ends: waiting for the rest of the step made rows later."""
+    looks = [
+        [{"define": 0, "fields": fields("id")}, change("1", 105), place(1, 7)],
+        [],
+        [change("2", 106), place(2, 9)],
+    ]
+    journal, clock, pipe = journal_of(tmp_path), itertools.count(), Pipe(cast(Any, [*looks, []]))
+    reader = reader_of(journal, FakeDatabase(), lambda: float(next(clock)))
+    buffer = ChangeBuffer(tmp_path, "absent", _KEYS, lambda *_: None, {}, {})
+    reader.resume(cast(Any, pipe), buffer, CaptureSpec(1, _KEYS), last_of(journal))
+    assert (reader.step(1_000.0), last_of(journal).number, len(pipe.looks)) == (1, 2, 3)
+    assert (reader.step(1_000.0), last_of(journal).number) == (1, 3)
+
+
 def test_a_column_that_comes_back_behind_rows_that_were_read_again_stops_its_table(tmp_path: Path) -> None:
     """On `main` it has the values from before."""
     columns = {_A: (_ID, _OLD), _B: (_ID,)}

@@ -31,6 +31,7 @@ from sterna.errors import (
     NotRead,
     PurgeNear,
     SourceUnreachable,
+    TableMoved,
     UnfitSource,
     UsageError,
 )
@@ -306,6 +307,7 @@ def stepped(
         return PublishOutcome(1, "", True, 1)
 
     followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, marks)
+    options = {"compact_table": lambda *_: None, **options}
     runner = CaptureRunner([followed], lambda line: None, apply_work=apply, **options)
     for _ in range(20):
         if not runner.apply(cast(Any, None)):
@@ -323,6 +325,20 @@ def make_segment(
         table: StoppedTable("UnfitSource", "a value has no place", last) for table, last in (stops or {}).items()
     }
     return Segment(epoch, number, {}, {}, parts, complete=number == 2, stopped=stopped, **more)
+
+
+def test_a_table_is_compacted_behind_each_step_and_its_changes_go_on_where_that_fails(world: World) -> None:
+    compacted: list[str] = []
+
+    def compact(catalog: Any, target: Target) -> None:
+        compacted.append(target.name)
+        raise TableMoved("the table was changed by others each time", table=target.key)
+
+    drops = [make_segment(1, "public.a"), make_segment(2, "public.a"), make_segment(3, "public.a", "public.b")]
+    marks = {"public.a": "", "public.b": ""}
+    applied, runner, _ = stepped(world, drops, marks, compact_table=compact)
+    assert (applied, runner.failures.snapshot()) == ({"public.a": "1 2 3", "public.b": "3"}, {})
+    assert sorted(compacted) == ["public.a", "public.a", "public.b"]
 
 
 def test_what_came_before_a_tables_stop_is_applied(world: World) -> None:
@@ -665,7 +681,7 @@ def test_what_nobody_foresees_of_one_table_ends_no_other(world: World) -> None:
         marks[target.name] = work.step.position
         return PublishOutcome(1, "", True, 1)
 
-    runner = CaptureRunner([followed], lambda line: None, apply_work=apply)
+    runner = CaptureRunner([followed], lambda line: None, apply_work=apply, compact_table=lambda *_: None)
     assert runner.apply(cast(Any, None)) is True
     assert runner.apply(cast(Any, None)) is False
     ((what, error),) = runner.failures.snapshot().items()

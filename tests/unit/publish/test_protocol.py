@@ -71,3 +71,27 @@ def test_one_that_breaks_a_rule_at_the_second_attempt_is_not_published() -> None
 
 def test_an_append_that_goes_on_as_it_was_staged_is_audited_once() -> None:
     assert published(Table([TableMoved, TableMoved]), BATCH) == (2, [2])
+
+
+@dataclass
+class CountedTable(Table):
+    """A table that counts how often it is loaded."""
+
+    loads: int = 0
+
+    def refresh(self) -> LoadedTable[TableState]:
+        self.loads += 1
+        return super().refresh()
+
+
+def test_a_table_that_was_loaded_behind_the_staging_is_loaded_again_after_a_conflict_alone() -> None:
+    """Each load reads the metadata from the store."""
+    table = CountedTable([])
+
+    def stage(loaded: LoadedTable[TableState]) -> LoadedTable[TableState]:
+        table.add(live=False, wap_id=MERGE.id)
+        return table.refresh()
+
+    assert (publish_step(table, MERGE, stage).snapshot, table.loads) == (2, 2)
+    table = CountedTable([TableMoved])
+    assert (publish_step(table, MERGE, stage, sleep=lambda seconds: None).snapshot, table.loads) == (4, 4)

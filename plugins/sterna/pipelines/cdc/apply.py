@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from sterna.errors import BadDrop, UnfitSource
 from sterna.pipelines.cdc.change_buffer import ABSENT, COMMITTED, OPERATION, SEQUENCE, own_fields, sequence
 from sterna.pipelines.cdc.journal import Part
-from sterna.pipelines.cdc.plan import Target, Work, list_parts
+from sterna.pipelines.cdc.plan import Target, Work, is_compaction_due, list_parts
 from sterna.pipelines.cdc.types import DELETED, UPDATED
 from sterna.pipelines.ingest.column_types import arrow_type
 from sterna.pipelines.ingest.columns import Column, plan_evolution
@@ -30,6 +30,8 @@ _ROWS_VIEW, _PRESENT_PREFIX, _KEY_ONLY = "sterna_cdc_rows", "_sterna_told_", "_s
 _OWN_COLUMNS = frozenset({ABSENT, COMMITTED, OPERATION, SEQUENCE})
 _OPERATIONS = frozenset({"u", "d", "t"})
 _MERGE_ON_READ = {f"write.{statement}.mode": "merge-on-read" for statement in ("merge", "update", "delete")}
+# By file, each step rewrites the deletes of all data files that it touches: the more of these, the longer a step.
+_TABLE_PROPERTIES = {**_MERGE_ON_READ, "write.delete.granularity": "partition"}
 
 
 class _NoChanges(Exception):
@@ -52,15 +54,19 @@ def apply(catalog: RegionalIcebergCatalog, objects: Objects, target: Target, wor
     """
     table = catalog.table(target.key)
     row_parts = [part for _, part in list_parts((*(work.key_segments or ()), *work.segments), target.name)]
-    if row_parts:
-        _ensure_table(catalog, table, target, row_parts)
+    columns = _columns(target, row_parts)
+    if row_parts and not catalog.has_table(target.key):
+        catalog.create(target.key, columns, target.location, _TABLE_PROPERTIES)
     if not work.segments and work.key_segments is None:
         return advance_position(table, work.step)
 
-    def stage(loaded: LoadedTable[JavaBase]) -> None:
+    def stage(before: LoadedTable[JavaBase]) -> LoadedTable[JavaBase]:
+        loaded = _evolve(catalog, table, before, target, columns) if row_parts else before
         table.stage_sql(loaded, work.step, lambda spark: _merge(catalog, loaded, objects, target, work))
-        if not is_staged(table.refresh().state, work.step):
+        staged = table.refresh()
+        if not is_staged(staged.state, work.step):
             raise _NoChanges
+        return staged
 
     try:
         return publish_step(table, work.step, stage)
@@ -68,29 +74,44 @@ def apply(catalog: RegionalIcebergCatalog, objects: Objects, target: Target, wor
         return advance_position(table, work.step)
 
 
-def _ensure_table(
-    catalog: RegionalIcebergCatalog, table: SparkTable, target: Target, row_parts: Sequence[Part]
-) -> None:
-    """Make the table, or give it the columns that it lacks."""
-    columns: dict[str, Column] = {}
-    for part in row_parts:
-        columns |= {column.name: column for column in part.columns}
-    columns |= {UPDATED: Column(UPDATED, "timestamptz")} | (
-        {DELETED: Column(DELETED, "boolean")} if target.soft_deletes else {}
-    )
-    if not catalog.has_table(target.key):
-        catalog.create(target.key, list(columns.values()), target.location, _MERGE_ON_READ)
-    loaded = table.refresh()
+def compact(catalog: RegionalIcebergCatalog, target: Target) -> None:
+    """Compact a table if that is due: after a step, and before the next.
+
+    Raises:
+        TableMoved, TableGone, EngineError: as `SparkTable.compact`; the table is as it was.
+    """
+    table = catalog.table(target.key)
+    if is_compaction_due(table.read_summary(table.refresh())):
+        table.compact()
+
+
+def _columns(target: Target, row_parts: Sequence[Part]) -> list[Column]:
+    """Return the columns that the table needs for some rows."""
+    columns = {column.name: column for part in row_parts for column in part.columns}
+    columns |= {UPDATED: Column(UPDATED, "timestamptz")}
+    return list((columns | ({DELETED: Column(DELETED, "boolean")} if target.soft_deletes else {})).values())
+
+
+def _evolve(
+    catalog: RegionalIcebergCatalog,
+    table: SparkTable,
+    loaded: LoadedTable[JavaBase],
+    target: Target,
+    columns: Sequence[Column],
+) -> LoadedTable[JavaBase]:
+    """Give the table the columns that it lacks; return it with them."""
     try:
-        changes = plan_evolution(catalog.read_columns(loaded), list(columns.values()), "widen")
+        changes = plan_evolution(catalog.read_columns(loaded), columns, "widen")
     except BadDrop as error:
         raise UnfitSource(
             f"{target.name} has changed as the table can't: {error.message}",
             table=target.key,
             hint="drop the table on main, then sterna cdc resync",
         ) from None
-    if changes:
-        catalog.evolve(target.key, changes)
+    if not changes:
+        return loaded
+    catalog.evolve(target.key, changes)
+    return table.refresh()
 
 
 def _merge(
@@ -106,27 +127,40 @@ def _merge(
         # What is left of nothing has no type for Spark.
         rows, delete_unmatched = after_truncation if after_truncation.num_rows else rows.schema.empty_table(), True
     names = [name for name in rows.column_names if not name.startswith("_sterna_") and name not in target.key_columns]
-    frame = latest_by_key(spark.createDataFrame(rows), target.key_columns, names)
+    partial = absent_columns(rows) & set(names)
+    frame = spark.createDataFrame(latest_by_key(rows, target.key_columns, sorted(partial)))
     if work.key_segments is not None and truncated is None:
         frame = _with_retained_keys(catalog, frame, objects, target, work)
     frame.createOrReplaceTempView(_ROWS_VIEW)
     sql_name = ".".join(quote_backtick(part) for part in (CATALOG, *target.key.split(".")))
     spark.sql(
         merge_sql(
-            sql_name, target.key_columns, names, soft_deletes=target.soft_deletes, delete_unmatched=delete_unmatched
+            sql_name,
+            target.key_columns,
+            names,
+            partial,
+            soft_deletes=target.soft_deletes,
+            delete_unmatched=delete_unmatched,
         )
     ).collect()
 
 
 def merge_sql(
-    table: str, key: Sequence[str], names: Sequence[str], *, soft_deletes: bool, delete_unmatched: bool
+    table: str,
+    key: Sequence[str],
+    names: Sequence[str],
+    partial: Collection[str],
+    *,
+    soft_deletes: bool,
+    delete_unmatched: bool,
 ) -> str:
-    """Return the MERGE of a step.
+    """Return the MERGE of a step, which reads no columns of the table beside those that it needs.
 
     Args:
         table: as SQL names it.
         key: the columns of the key.
         names: the other columns of the rows.
+        partial: those that some changes don't contain: the table's value stays.
         soft_deletes: deleted rows are kept, with a flag.
         delete_unmatched: rows that the step doesn't name are gone at the source.
     """
@@ -134,7 +168,7 @@ def merge_sql(
     updated, deleted = quote_backtick(UPDATED), quote_backtick(DELETED)
     own_values = {updated: f"s.{COMMITTED}", **({deleted: "false"} if soft_deletes else {})}
     values = {quote_backtick(name): f"s.{quote_backtick(name)}" for name in (*key, *names)} | own_values
-    changed_values = {quote_backtick(name): _changed_value(name) for name in names} | own_values
+    changed_values = values | {quote_backtick(name): _changed_value(name) for name in partial}
     assignments = ", ".join(f"t.{column} = {value}" for column, value in changed_values.items())
     delete_action = f"UPDATE SET t.{deleted} = true, t.{updated} = s.{COMMITTED}" if soft_deletes else "DELETE"
     unmatched_action = f"UPDATE SET t.{deleted} = true" if soft_deletes else "DELETE"
@@ -149,29 +183,55 @@ def merge_sql(
 
 
 def _changed_value(name: str) -> str:
-    """Return a column's value after a change, which may not contain it."""
+    """Return the value after a change of a column that the change may not contain."""
     present, column = quote_backtick(_PRESENT_PREFIX + name), quote_backtick(name)
     return f"CASE WHEN s.{present} THEN s.{column} ELSE t.{column} END"
 
 
-def latest_by_key(frame: DataFrame, key: Sequence[str], names: Sequence[str]) -> DataFrame:
-    """Return one row a key: the last value of each column that a change contains, and whether any does."""
+def absent_columns(rows: pa.Table) -> frozenset[str]:
+    """Return the columns that some of the changes don't contain."""
+    return frozenset(pc.unique(pc.list_flatten(rows[ABSENT])).to_pylist())
 
-    def is_present(name: str) -> str:
-        return f"{OPERATION} = 'u' AND NOT array_contains({ABSENT}, '{_escape_literal(name)}')"
 
-    values = [
-        f.expr(f"max_by({quote_backtick(name)}, {SEQUENCE}) FILTER (WHERE {is_present(name)})").alias(name)
-        for name in names
-    ]
-    flags = [f.expr(f"coalesce(bool_or({is_present(name)}), false)").alias(_PRESENT_PREFIX + name) for name in names]
-    last_columns = [
-        f.expr(f"max_by({own_column}, {SEQUENCE})").alias(own_column) for own_column in (OPERATION, COMMITTED)
-    ]
-    grouped = frame.groupBy(*(f.col(quote_backtick(key_column)) for key_column in key)).agg(
-        *last_columns, *values, *flags
-    )
-    return grouped.withColumn(_KEY_ONLY, f.expr("false"))
+def latest_by_key(rows: pa.Table, key: Sequence[str], partial: Collection[str] = ()) -> pa.Table:
+    """Return the last row of each key.
+
+    Args:
+        rows: changes.
+        key: the columns of the key.
+        partial: columns that some changes don't contain: each has its last value, and another column says whether
+            there is one.
+    """
+    order = rows[SEQUENCE]
+    groups = {str(index): _groupable(rows[column]) for index, column in enumerate(key)}
+    present = {_PRESENT_PREFIX + name: pc.if_else(_is_present(rows, name), order, None) for name in partial}
+    grouped = pa.table({**groups, "last": order, **present}).group_by(list(groups), use_threads=False)
+    last = grouped.aggregate([(name, "max") for name in ("last", *present)])
+    last = last.append_column("place", pc.index_in(last["last_max"], order)).sort_by("place")
+    columns = [name for name in rows.column_names if name not in (SEQUENCE, ABSENT)]
+    latest = rows.select(columns).filter(pc.is_in(order, last["last_max"]))
+    for name in partial:
+        places = pc.index_in(last[f"{_PRESENT_PREFIX}{name}_max"], order)
+        latest = latest.set_column(latest.schema.get_field_index(name), rows.field(name), rows[name].take(places))
+        latest = latest.append_column(_PRESENT_PREFIX + name, pc.is_valid(places))
+    return latest.append_column(_KEY_ONLY, pa.repeat(False, latest.num_rows))
+
+
+def _groupable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a key's column so that rows are grouped by it as Spark joins them."""
+    if pa.types.is_floating(column.type):
+        return pc.add(column, pa.scalar(0, column.type))  # -0.0 is 0.0
+    if pa.types.is_nested(column.type):
+        return pa.chunked_array([pa.array(map(repr, column.to_pylist()), pa.string())])
+    return column
+
+
+def _is_present(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return of each row whether it is an upsert with a column."""
+    absent = rows[ABSENT].combine_chunks()
+    lacking = pc.list_parent_indices(absent).filter(pc.equal(pc.list_flatten(absent), name))
+    is_absent = pc.is_in(pa.array(range(rows.num_rows), pa.int64()), lacking)
+    return pc.and_(pc.equal(rows[OPERATION], "u"), pc.invert(is_absent))
 
 
 def _with_retained_keys(
@@ -182,7 +242,7 @@ def _with_retained_keys(
     rows = read_rows(objects, list_parts(work.key_segments or (), target.name), columns)
     if rows is None:
         return frame
-    retained = latest_by_key(catalog.spark.createDataFrame(rows), target.key_columns, [])
+    retained = catalog.spark.createDataFrame(latest_by_key(rows, target.key_columns))
     retained = retained.where(f"{OPERATION} = 'u'").withColumn(_KEY_ONLY, f.expr("true"))
     retained = retained.join(frame, list(target.key_columns), "left_anti")
     return frame.unionByName(retained, allowMissingColumns=True)
@@ -266,7 +326,3 @@ def empty_rows(target: Target, columns: Sequence[Column]) -> pa.Table:
 def _last_truncation(rows: pa.Table) -> int | None:
     last_sequence = pc.max(rows.filter(pc.equal(rows[OPERATION], "t"))[SEQUENCE]).as_py()
     return int(last_sequence) if last_sequence is not None else None
-
-
-def _escape_literal(name: str) -> str:
-    return name.replace("\\", "\\\\").replace("'", "\\'")

@@ -79,7 +79,7 @@ class Capture:
     """Whether the engine has sent a message since it was started."""
 
     def step(self, seconds: float) -> int:
-        """Read for some seconds; return how many segments were committed.
+        """Read for some seconds, or until a segment is committed; return how many were.
 
         Raises:
             SourceUnreachable: the engine ended, or the source doesn't answer.
@@ -90,7 +90,7 @@ class Capture:
         written, end = 0, self.clock() + seconds
         try:
             engine, buffer = self._ensure_open()
-            while self.clock() < end:
+            while not written and self.clock() < end:
                 for message in engine.poll(_POLL_SECONDS):
                     self.has_output = True
                     if "n" in message:
@@ -99,13 +99,12 @@ class Capture:
                         self._position = None  # it precedes this message
                         self._handle_message(buffer, message)
                         continue
-                    written += self._flush_if_due(engine, buffer)
-                    if self.clock() >= end:
+                    written = self._flush_if_due(engine, buffer)
+                    if written or self.clock() >= end:
                         break
-                written += self._flush_if_due(engine, buffer)
-                if written and self._pending_resyncs():
-                    self.close()  # an engine that restarts includes the table
-                    break
+                written = written or self._flush_if_due(engine, buffer)
+            if written and self._pending_resyncs():
+                self.close()  # an engine that restarts includes the table
             return written
         except SourceUnreachable as error:
             self.close()

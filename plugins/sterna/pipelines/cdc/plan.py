@@ -7,7 +7,7 @@ all rows; once they are applied, rows that none of them has are deleted: a table
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +17,11 @@ from sterna.pipelines.publish.model import Channel, Step
 
 MAX_STEP_BYTES = 64 << 20
 """The most Parquet that one step applies, unless a single segment is larger."""
+_MAX_DEAD_SHARE = 0.2
+"""Deleted rows in a table's files, as a share of its live ones, beyond which it is compacted: a read reads no more of
+them, and compactions write at most ten times what was changed (deletes of the last step before one count until the
+next one, though the files with their rows are gone).
+"""
 _MAX_IDLE_SEGMENTS = 500
 """Segments without a row of a table after which its position advances nevertheless: older ones may then expire."""
 _POSITION = re.compile(r"([1-9][0-9]{0,5})/([0-9]{1,12})")
@@ -143,6 +148,20 @@ def next_work(
     if not selected and (is_empty or len(later) < (1 if is_stopped else _MAX_IDLE_SEGMENTS)):
         return None
     return build(last_number or later[-1].number, selected, None)
+
+
+def is_compaction_due(summary: Mapping[str, str]) -> bool:
+    """Return whether so many rows in a table's files are deleted that it is rewritten.
+
+    A table that is always written is compacted by its writer alone: the rewrites of others meet its next deletes. One
+    that is larger than a step may be would make its changes late.
+
+    Args:
+        summary: of its current snapshot.
+    """
+    totals = {name: int(summary.get(f"total-{name}", "0")) for name in ("records", "position-deletes", "files-size")}
+    dead = totals["position-deletes"]
+    return totals["files-size"] <= MAX_STEP_BYTES and dead > _MAX_DEAD_SHARE * (totals["records"] - dead)
 
 
 def build_work(

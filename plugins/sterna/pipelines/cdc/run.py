@@ -156,6 +156,12 @@ def _apply(catalog: RegionalIcebergCatalog, objects: Objects, target: Target, wo
     return apply(catalog, objects, target, work)
 
 
+def _compact(catalog: RegionalIcebergCatalog, target: Target) -> None:
+    from sterna.pipelines.cdc.apply import compact
+
+    compact(catalog, target)
+
+
 @dataclass
 class CaptureRunner:
     """Follows sources.
@@ -165,6 +171,7 @@ class CaptureRunner:
         report_progress: called with lines of text.
         open_capture: opens a reader of a source, as `Capture` does.
         apply_work: applies work to a table, as `apply` does.
+        compact_table: compacts a table if that is due, as `compact` does.
         pause_seconds: before a source that failed is read again.
         max_cached_segments: above which those that all tables have are evicted.
 
@@ -176,6 +183,7 @@ class CaptureRunner:
     report_progress: Callable[[str], object]
     open_capture: Callable[..., Capture] = Capture
     apply_work: Callable[..., PublishOutcome] = _apply
+    compact_table: Callable[[RegionalIcebergCatalog, Target], object] = _compact
     pause_seconds: float = 5.0
     max_cached_segments: int = 1_000
     _segment_count: int = 0
@@ -184,6 +192,7 @@ class CaptureRunner:
     _engine_failures: dict[str, tuple[str, int]] = field(default_factory=dict)
     _segment_cache: dict[str, tuple[int, list[Segment]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _due: threading.Event = field(default_factory=threading.Event)
     _finishing: threading.Event = field(default_factory=threading.Event)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -205,8 +214,9 @@ class CaptureRunner:
                 reader.start()
             with _open_catalog(self.sources) as catalog:
                 while time.monotonic() < end and not self._finishing.is_set():
+                    self._due.clear()
                     if not self.apply(catalog):
-                        self._finishing.wait(min(_POLL_SECONDS, max(0.0, end - time.monotonic())))
+                        self._due.wait(min(_POLL_SECONDS, max(0.0, end - time.monotonic())))
                 self.finish()
                 for reader in readers:
                     reader.join()
@@ -225,11 +235,12 @@ class CaptureRunner:
     def finish(self) -> None:
         """Let `run` end once pending initial rows are read and everything is applied."""
         self._finishing.set()
+        self._due.set()
 
     def stop(self) -> None:
         """Let `run` end now."""
         self._stopped.set()
-        self._finishing.set()
+        self.finish()
 
     def read(self, source_context: SourceContext) -> None:
         """Read one source into its journal until the run ends, or until an error that no retry cures."""
@@ -266,6 +277,7 @@ class CaptureRunner:
                 self._engine_failures.pop(name, None)
                 with self._lock:
                     self._segment_count += written
+                self._due.set()
 
     def _escalate_if_repeated(self, name: str, database: SourceDatabase, error: SternaError) -> SternaError:
         """Return the error, or UnfitSource where the engine fails repeatedly although the source answers."""
@@ -301,15 +313,18 @@ class CaptureRunner:
             last_segment = segments[-1] if segments else None
             for table, key in spec.with_keys_at(last_segment).tables.items() if spec else ():
                 assert spec is not None
+                target = source_context.target(table, key)
                 reconciler = TableReconciler(
                     source_context,
-                    source_context.target(table, key),
+                    target,
                     spec,
                     segments,
                     partial(self.apply_work, catalog, source_context.ingest.objects),
                 )
                 with self.failures.recorded(reconciler.name):
-                    stepped |= self._apply_next(reconciler)
+                    if self._apply_next(reconciler):
+                        stepped = True
+                        self._compact_table(catalog, target)
                     if (stopped := reconciler.stopped_table) is not None:
                         raise stopped.to_error(table, name, alone=source_context.source.can_reload_single_table)
         return stepped
@@ -330,6 +345,13 @@ class CaptureRunner:
         self._counts[reconciler.name] += 1
         self.report_progress(reconciler.summarize(outcome))
         return True
+
+    def _compact_table(self, catalog: RegionalIcebergCatalog, target: Target) -> None:
+        """Compact a table that has had a step; where that fails, the next step tries again."""
+        try:
+            self.compact_table(catalog, target)
+        except SternaError as error:
+            log.warning("%s isn't compacted: %s", target.key, error)
 
     def load_segments(self, source_context: SourceContext) -> tuple[CaptureSpec | None, list[Segment]]:
         """Return a source's current capture, and its segments that some table lacks."""

@@ -88,7 +88,7 @@ class PublishOutcome:
 def publish_step(
     table: WapTable[Base],
     step: Step,
-    stage: Callable[[LoadedTable[Base]], None],
+    stage: Callable[[LoadedTable[Base]], LoadedTable[Base] | None],
     audit: Callable[[LoadedTable[Base], int], None] = lambda loaded, snapshot: None,
     *,
     before_commit: Callable[[], object] = lambda: None,
@@ -99,7 +99,7 @@ def publish_step(
     """Put a step on `main`, exactly once, also with concurrent attempts and after interrupted ones.
 
     Args:
-        stage: loads it and stages it under its id.
+        stage: loads it and stages it under its id; may return the table as it loaded that afterwards.
         audit: checks what is staged, by the snapshot's id, before it is published.
         before_commit: called right before each commit; what it raises ends all.
         max_attempts: how often to load the table.
@@ -131,7 +131,7 @@ class _Publication(Generic[Base]):
 
     table: WapTable[Base]
     step: Step
-    stage: Callable[[LoadedTable[Base]], None]
+    stage: Callable[[LoadedTable[Base]], LoadedTable[Base] | None]
     audit: Callable[[LoadedTable[Base], int], None]
     before_commit: Callable[[], object]
     stagings: int = 0
@@ -139,11 +139,12 @@ class _Publication(Generic[Base]):
     error: TableMoved | CatalogStateUnknown | None = None
     _audited: set[int] = field(default_factory=set)
     _expects_staged: bool = False
+    _loaded_after_staging: LoadedTable[Base] | None = None
 
     def attempt(self) -> PublishOutcome | None:
         """Load the table, and do the next action; None: another attempt is needed."""
         self.error = None
-        loaded = self.table.refresh()
+        loaded, self._loaded_after_staging = self._loaded_after_staging or self.table.refresh(), None
         decision = decide(loaded.state, self.step)
         if isinstance(decision, Published):
             commit = loaded.state.properties.get(COMMIT_PROPERTY, "")
@@ -163,7 +164,7 @@ class _Publication(Generic[Base]):
                 f"what was written as {self.step.id} isn't staged: it may be live, without its position",
                 hint="look at the table's newest snapshots before anything else is put there",
             )
-        self.stage(loaded)
+        self._loaded_after_staging = self.stage(loaded)
         self.stagings += 1
         self._expects_staged = True
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SESSION_ID = "spark.wap.id"
 _ICEBERG = "org.apache.iceberg.exceptions."
+# With the sequence number of the files that were read, equality deletes of meanwhile could be lost (iceberg#10312).
+_REWRITE_OPTIONS = {"rewrite-all": "true", "use-starting-sequence-number": "false"}
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,27 @@ class SparkTable:
                 write(self.spark)
         finally:
             self.spark.conf.unset(_SESSION_ID)
+
+    def read_summary(self, loaded: LoadedTable[JavaBase]) -> dict[str, str]:
+        """Return the summary of the current snapshot (`Snapshot.summary`); empty where there is none."""
+        with translate_java_errors(self.name):
+            current = loaded.base.metadata.currentSnapshot()
+            return dict(current.summary()) if current is not None else {}
+
+    def compact(self) -> None:
+        """Rewrite all data files into few, without the rows that are deleted, in a commit of its own
+        (`SparkActions.rewriteDataFiles`).
+
+        Raises:
+            TableMoved: others were first each time.
+            EngineError: others deleted rows meanwhile, or Spark failed: nothing was committed.
+        """
+        with translate_java_errors(self.name):
+            actions = jvm(self.spark).org.apache.iceberg.spark.actions.SparkActions
+            rewrite = actions.get(self.spark._jsparkSession).rewriteDataFiles(self.load())
+            for name, value in _REWRITE_OPTIONS.items():
+                rewrite = rewrite.option(name, value)
+            rewrite.execute()
 
     def read_rows(self, loaded: LoadedTable[JavaBase], snapshot: int) -> DataFrame:
         """Return the rows that a snapshot adds (`IncrementalAppendScan`).

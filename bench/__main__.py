@@ -464,7 +464,8 @@ def cdc(
     rows: Annotated[int, typer.Option("--rows", min=1_000, help="Rows in the source before.")] = 100_000,
     work: Work = None,
 ) -> None:
-    """Change capture: on main at most 90 s late (p99), at most 64 MiB of the source's log, and reads at most 1.5 times.
+    """Change capture: on main at most 10 s late (p99), and at most 1.5 times an upsert; at most 64 MiB of the source's
+    log, and reads at most 1.5 times.
 
     Beside it the same engine with PyIceberg's upsert, a commit each 5 s.
     """

@@ -71,7 +71,12 @@ _CASES = {
     "layers": ("2000 rows/s, a commit each 30 s: lag of the third, p99",),
     "fresh": ("with follow", "through Airflow"),
     "training": ("1000000 labels",),
-    "cdc": ("2000 changes/s: lag, p99", "2000 changes/s: log kept", "2000 changes/s: reads"),
+    "cdc": (
+        "2000 changes/s: lag, p99",
+        "2000 changes/s: lag, p99, against upsert",
+        "2000 changes/s: log kept",
+        "2000 changes/s: reads",
+    ),
     "verify": ("1000000 files",),
     "memory": ("1000000 files",),
 }

@@ -16,7 +16,7 @@ from bench.table import END, START, write_table
 
 def result(**changes: Any) -> Result:
     fields: dict[str, Any] = {
-        "name": "localize",
+        "name": "scale",
         "case": "10 entries",
         "goal": 3.0,
         "bound": "at least",
@@ -73,9 +73,9 @@ def test_a_report_is_one_line_and_the_last_one_of_a_case_counts(
         ("20 entries", True),
         ("10 entries", False),
     ]
-    assert latest(tmp_path / "localize.json") == [printed[2], printed[1]]
-    assert latest(tmp_path / "plan.json") == []
-    assert (tmp_path / "localize.svg").read_text() == draw([printed[2], printed[1]])
+    assert latest(tmp_path / "scale.json") == [printed[2], printed[1]]
+    assert latest(tmp_path / "place.json") == []
+    assert (tmp_path / "scale.svg").read_text() == draw([printed[2], printed[1]])
 
 
 def test_a_plot_names_every_side_and_longer_bars_are_larger_figures() -> None:
@@ -91,15 +91,15 @@ def test_a_plot_names_every_side_and_longer_bars_are_larger_figures() -> None:
 
 def test_the_table_says_what_was_measured_and_what_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RESULTS_VARIABLE, str(tmp_path))
-    report(result(case="100000 entries", goal=10.0))
+    report(result(case="1000000 entries", goal=10.0))
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{START}\nold\n{END}\nafter\n")
     write_table(readme, tmp_path)
     text = readme.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
     rows = {tuple(cell.strip() for cell in line.split("|")[1:4]) for line in text.splitlines() if line.startswith("| ")}
-    assert ("localize", "100000 entries", "3 times, **missed**") in rows
-    assert ("plan", "100000 entries", "not yet measured") in rows
+    assert ("scale", "1000000 entries", "3 times, **missed**") in rows
+    assert ("place", "4 manifests of 100 entries", "not yet measured") in rows
 
 
 @pytest.mark.parametrize(

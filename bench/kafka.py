@@ -1,11 +1,11 @@
-"""Messages of a Kafka until they are rows on `main`, against Iceberg's sink for Kafka Connect; then with kills."""
+"""Messages of a Kafka until they are on `main`, directly and buffered, against Iceberg's sink for Kafka Connect."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,12 @@ from sterna.servers.process import LOOPBACK
 from tests.support.servers.brokers import Broker
 from tests.support.servers.kafka import make_kafka
 
-ROWS_GOAL, FILES_GOAL = 1.0, 10.0
-_OURS, _THEIRS = f"{NAMESPACE}.clicks", f"{NAMESPACE}.sunk"
+ROWS_GOAL, FILES_GOAL = 1.2, 2.0
+_BUFFERED, _DIRECT, _THEIRS = f"{NAMESPACE}.buffered", f"{NAMESPACE}.direct", f"{NAMESPACE}.sunk"
 _PARTITIONS = 2
-_EVERY = 5  # seconds: our batches, and the sink's commits
+_EVERY = 5  # seconds: batches of buffered messages, and the sink's commits
+# Of direct batches: one file has messages of all partitions, and half of the sink's files are allowed.
+_DIRECT_EVERY, _DIRECT_BYTES = 2, "24MiB"
 _MAX_WAIT_SECONDS = 420.0
 _LOOK = 0.5
 _SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
@@ -51,14 +53,15 @@ def bench(rows: int, work: Path | None) -> None:
     """Let so many messages come at once to each side, and then half as many with a kill in between."""
     with pair(work, postgres=True) as world, _broker(world) as broker:
         server = f"{LOOPBACK}:{broker.port}"
-        for table in (_OURS, _THEIRS):
+        for table in (_BUFFERED, _DIRECT, _THEIRS):
             make_table(world, table, _SCHEMA)
-        _topics(server, "clicks", "sunk", control_topic())
-        with _ours(world, server) as side:
-            ours = _measured(world, server, side, rows)
+        _topics(server, "buffered", "direct", "sunk", "warm", control_topic())
+        _warm_broker(server, rows)
+        with _ours(world, server) as sides:
+            direct, buffered = [_measured(world, server, side, rows) for side in sides]
         with _theirs(world, server) as side:
             theirs = _measured(world, server, side, rows)
-    _report(rows, ours, theirs)
+    _report(rows, direct, buffered, theirs)
 
 
 @dataclass(frozen=True)
@@ -70,18 +73,23 @@ class _Measurement:
 
 
 def _measured(world: Pair, server: str, side: _Side, rows: int) -> _Measurement:
-    """Send rows and wait for them; then send more, kill the side, and count what is there once."""
-    _send(server, side.topic, range(_PARTITIONS))  # the sink commits nothing before each of its tasks had a message
-    _wait(world, side.table, _PARTITIONS)
+    """Send rows and wait for them, once the side is warm; then send more, kill it, and count what is there once."""
+    # The sink commits nothing before each of its tasks had a message, and no JVM is fast before it had some rows.
+    warm = max(rows // 2, _PARTITIONS)
+    _send(server, side.topic, range(warm))
+    _wait(world, side.table, warm)
+    files, end = on_main(world, side.table)[1], warm + rows
+    messages = _encode(range(warm, end))
     began = time.monotonic()
-    _send(server, side.topic, range(_PARTITIONS, rows))
-    _wait(world, side.table, rows)
-    seconds, files = time.monotonic() - began, on_main(world, side.table)[1]
+    _send(server, side.topic, range(warm, end), messages)
+    report_progress(f"{side.table}: sent after {time.monotonic() - began:.1f} s")
+    _wait(world, side.table, end)
+    seconds, files = time.monotonic() - began, on_main(world, side.table)[1] - files
     report_progress(f"{side.table}: {rows} rows in {seconds:.1f} s, {files} files")
-    more = rows + max(rows // 2, 1)
-    _send(server, side.topic, range(rows, rows + (more - rows) // 2))
+    half, more = end + max(rows // 4, 1), end + max(rows // 2, 2)
+    _send(server, side.topic, range(end, half))
     side.kill()
-    _send(server, side.topic, range(rows + (more - rows) // 2, more))
+    _send(server, side.topic, range(half, more))
     _wait(world, side.table, more)
     time.sleep(2 * _EVERY)  # what comes twice comes after what was waited for
     counted = Counter(on_main(world, side.table)[0].column("id").to_pylist())
@@ -90,24 +98,27 @@ def _measured(world: Pair, server: str, side: _Side, rows: int) -> _Measurement:
     return measurement
 
 
-def _report(rows: int, ours: _Measurement, theirs: _Measurement) -> None:
-    assert not ours.lost and not ours.twice, f"after a kill {ours.lost} rows are lost, {ours.twice} there twice"
+def _report(rows: int, direct: _Measurement, buffered: _Measurement, theirs: _Measurement) -> None:
+    for ours in (direct, buffered):
+        assert not ours.lost and not ours.twice, f"after a kill {ours.lost} rows are lost, {ours.twice} there twice"
     details: dict[str, Any] = {
-        "rows a second": rounded(rows / ours.seconds),
+        "rows a second": rounded(rows / direct.seconds),
+        "buffered, rows a second": rounded(rows / buffered.seconds),
         "rival, rows a second": rounded(rows / theirs.seconds),
         "partitions": _PARTITIONS,
-        "a batch or commit each": f"{_EVERY:g} s",
+        "a batch each": f"{_DIRECT_BYTES} or {_DIRECT_EVERY:g} s",
+        "a buffered batch or commit each": f"{_EVERY:g} s",
     }
     kills = {
-        "after a kill, rows lost": ours.lost,
-        "after a kill, rows twice": ours.twice,
+        "after a kill, rows lost": direct.lost + buffered.lost,
+        "after a kill, rows twice": direct.twice + buffered.twice,
         "rival, after a kill, rows lost": theirs.lost,
         "rival, after a kill, rows twice": theirs.twice,
     }
-    sides = {"sterna": (ours.seconds,), "Iceberg's Kafka Connect sink": (theirs.seconds,)}
+    sides = {"sterna, direct": (direct.seconds,), "Iceberg's Kafka Connect sink": (theirs.seconds,)}
     report(Result("kafka", f"{rows} rows", ROWS_GOAL, "at least", "times", sides, details={**details, **kills}))
-    files = {"sterna": (float(ours.files),), "Iceberg's Kafka Connect sink": (float(theirs.files),)}
-    files_details = {"of": "files on main: the sink's by ours"}
+    files = {"sterna, direct": (float(direct.files),), "Iceberg's Kafka Connect sink": (float(theirs.files),)}
+    files_details = {"of": "files on main: the sink's by ours", "buffered": buffered.files}
     report(Result("kafka", f"files of {rows} rows", FILES_GOAL, "at least", "times", files, details=files_details))
 
 
@@ -122,20 +133,24 @@ def _broker(world: Pair) -> Iterator[Broker]:
 
 
 @contextmanager
-def _ours(world: Pair, server: str) -> Iterator[_Side]:
-    topic = {"name": "clicks", "region": "eu", "servers": [server], "tls": False, "into": _OURS, "every": "1s"}
-    rules = {_OURS: {"age": f"{_EVERY}s"}}
-    with gateways(world, rules=rules, topics=[topic]) as doors, ExitStack() as again:
+def _ours(world: Pair, server: str) -> Iterator[Sequence[_Side]]:
+    shared = {"region": "eu", "servers": [server], "tls": False, "every": "1s"}
+    topics = [
+        {**shared, "name": "direct", "into": _DIRECT, "mode": "direct"},
+        {**shared, "name": "buffered", "into": _BUFFERED},
+    ]
+    rules = {_BUFFERED: {"age": f"{_EVERY}s"}, _DIRECT: {"age": f"{_DIRECT_EVERY}s", "bytes": _DIRECT_BYTES}}
+    with gateways(world, rules=rules, topics=topics) as doors, ExitStack() as again:
         again.enter_context(_worker(world, doors["eu"]))
 
         def kill() -> None:
             for process in psutil.Process().children():
-                if "sterna.cli.main" in process.cmdline():
+                if process.status() != psutil.STATUS_ZOMBIE and "sterna.cli.main" in process.cmdline():
                     for member in (*process.children(recursive=True), process):
                         member.kill()
             again.enter_context(_worker(world, again.enter_context(gateway(world, "eu"))))
 
-        yield _Side(_OURS, "clicks", kill)
+        yield _Side(_DIRECT, "direct", kill), _Side(_BUFFERED, "buffered", kill)
 
 
 @contextmanager
@@ -159,6 +174,19 @@ def _theirs(world: Pair, server: str) -> Iterator[_Side]:
         sink.stop()
 
 
+def _warm_broker(server: str, rows: int) -> None:
+    """Let so many messages go through the broker, that none of the sides meets one whose code isn't compiled yet."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    _send(server, "warm", range(rows))
+    consumer = Consumer({"bootstrap.servers": server, "group.id": "warm", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("warm", partition, 0) for partition in range(_PARTITIONS)])
+    taken = 0
+    while taken < rows:
+        taken += len(consumer.consume(10_000, 10))
+    consumer.close()
+
+
 def _topics(server: str, *names: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -167,15 +195,18 @@ def _topics(server: str, *names: str) -> None:
         future.result(60)
 
 
-def _send(server: str, topic: str, ids: range) -> None:
+def _encode(ids: range) -> list[bytes]:
+    return [json.dumps({"id": id, "name": f"row {id}", "value": id / 3}).encode() for id in ids]
+
+
+def _send(server: str, topic: str, ids: range, messages: Sequence[bytes] = ()) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": server, "acks": "all", "linger.ms": 5, "enable.idempotence": True})
-    for id in ids:
-        row = json.dumps({"id": id, "name": f"row {id}", "value": id / 3})
+    for id, message in zip(ids, messages or _encode(ids), strict=True):
         while True:
             try:
-                producer.produce(topic, row, partition=id % _PARTITIONS)
+                producer.produce(topic, message, partition=id % _PARTITIONS)
                 break
             except BufferError:
                 producer.poll(0.1)

@@ -525,6 +525,10 @@ class TopicRecreated(IngestError, exit_code=ExitCode.HELD):
     """A topic is not the one that its position was kept for: it was deleted and made again, and offsets restart."""
 
 
+class TopicModeChanged(IngestError, exit_code=ExitCode.HELD):
+    """A topic's `mode` isn't the one in which it was read before: two readers would take its messages twice."""
+
+
 class MessagesGone(IngestError, exit_code=ExitCode.HELD):
     """Messages that were not read yet are no longer in their topic, or it ends before what was read of it."""
 

@@ -114,6 +114,7 @@ def groups() -> dict[str, Sequence[str]]:
             channel.snapshot_property,
             flow.position_property,
             flow.snapshot_property,
+            Channel("eu", "acme", "kafka-clicks-all").offsets_property,
         ],
         "Types of events": TYPES,
         "Fields of a view's hash in Valkey": FIELDS,

@@ -12,7 +12,7 @@ from sterna.pipelines.cdc.postgres import slot_name
 from sterna.pipelines.cdc.types import DELETED, UPDATED
 from sterna.pipelines.ingest.batch_file import BATCH_FILE, BATCH_UPLOAD, REJECTION, UPLOAD_MARKER
 from sterna.pipelines.ingest.read_rows import dead_schema
-from sterna.pipelines.ingest.topic_offsets import ANCHOR, EMPTY_RANGE, consumer_group
+from sterna.pipelines.ingest.topic_offsets import ANCHOR, EMPTY_RANGE, MessageRange, consumer_group
 from sterna.pipelines.ingest.tracker_schema import MARKER, TABLES
 from sterna.pipelines.publish.model import Channel, Step
 from sterna.pipelines.transforms.decide import Position, build_step, rebuild_step, with_sql_digest
@@ -50,6 +50,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Columns of dead rows, Parquet": tuple(dead_schema().names),
     "Slots and publications of a Postgres that is followed": (slot_name("<source>", 1793491384000),),
     "Consumer groups of topics": (consumer_group("<region>", "<topic>"),),
+    "`uri` of an upload of a topic that is read directly": (MessageRange("clicks", 0, 12, 20).uri,),
     "Positions of a batch, and of a transform": ("7", *(example.text for example in _POSITIONS)),
     "WAP ids of batches, and of flows: these end in a digest of mode, partition and SQL": (
         Step.of_batch(_CHANNEL, 7, 6).id,

@@ -35,6 +35,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/cdc/",
         "integration/ingest/test_worker.py",
         "integration/ingest/test_adding.py",
+        "integration/ingest/test_direct_topics.py",
         "integration/ingest/test_restored.py",
         "integration/test_written_2026_11_spark.py",
         "integration/ingest/test_exact_on_main.py",

@@ -9,21 +9,27 @@ Source: librdkafka, "CONFIGURATION.md", "INTRODUCTION.md" (consumer groups); KIP
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
+from operator import methodcaller
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from sterna.brokers.kafka import connection_settings, librdkafka_log, require_login
-from sterna.brokers.record import ConsumerRecord, OnAssign, OnRevoke, PartitionEof
+from sterna.brokers.record import ConsumerRecords, OnAssign, OnRevoke, PartitionEof
 from sterna.config.registry.connection import Credential
 from sterna.config.sections.topics import SourceTopic
 from sterna.errors import MessagesGone, SternaError, TopicUnreachable
 
 _REQUEST_SECONDS = 15.0  # per request
 _QUEUED_KILOBYTES = 16_384
+_MAX_MESSAGES = 10_000  # that are taken at once, and their bytes, by the size of those before
+_MAX_BYTES = 4 << 20
+_FIRST_MESSAGES = 100
+_partition_of = methodcaller("partition")
 
 
 class KafkaSource:
@@ -49,7 +55,8 @@ class KafkaSource:
         }
         self._connection_error: KafkaError | None = None
         self._assign_error: SternaError | None = None
-        self._began = False
+        self._next_count = _FIRST_MESSAGES
+        self._sought: set[int] = set()
         self._admin = AdminClient(shared, logger=librdkafka_log)
         self._consumer = Consumer({**shared, **_consumer_settings(group)}, logger=librdkafka_log)
 
@@ -113,7 +120,12 @@ class KafkaSource:
         with self._translate_errors():
             self._consumer.subscribe([self._topic.topic_name], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
 
-    def read(self, seconds: float) -> Iterator[ConsumerRecord | PartitionEof]:
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Read some partitions from these offsets on, as no member of the group."""
+        with self._translate_errors():
+            self._consumer.assign([self._topic_partition(partition, offset) for partition, offset in offsets.items()])
+
+    def read(self, seconds: float) -> Iterator[ConsumerRecords | PartitionEof]:
         """Yield what arrives within some time.
 
         Raises:
@@ -124,21 +136,24 @@ class KafkaSource:
         deadline = time.monotonic() + seconds
         while True:
             remaining = deadline - time.monotonic()
+            self._sought.clear()
             with self._translate_errors():
-                message = self._consumer.poll(max(remaining, 0.0))
+                # What a rebalance or a seek makes outdated meanwhile is not among them (librdkafka 2.0.2).
+                messages = self._consumer.consume(self._next_count, max(remaining, 0.0))
             if self._assign_error is not None:
                 assign_error, self._assign_error = self._assign_error, None
                 raise assign_error
-            if message is not None:
+            if messages:
                 self._connection_error = None
-                yield self._decode_message(message)
-            elif remaining <= 0:
-                break
+                yield from self._decode_messages(messages)
             elif self._connection_error is not None and self._connection_error.code() == KafkaError._AUTHENTICATION:
                 raise self._unreachable(self._connection_error)
+            if remaining <= 0:
+                break
 
     def seek(self, partition: int, offset: int) -> None:
-        """Continue a partition at another offset."""
+        """Continue a partition at another offset; what was taken of it before isn't returned any more."""
+        self._sought.add(partition)
         with self._translate_errors():
             self._consumer.seek(self._topic_partition(partition, offset))
 
@@ -158,10 +173,29 @@ class KafkaSource:
         with suppress(KafkaException, RuntimeError):
             self._consumer.close()
 
-    def _decode_message(self, message: Any) -> ConsumerRecord | PartitionEof:
+    def _decode_messages(self, messages: Sequence[Any]) -> Iterator[ConsumerRecords | PartitionEof]:
+        """Yield what was taken at once: messages that follow one another in a partition together."""
+        for partition, group in groupby(messages, _partition_of):
+            offsets: list[int] = []
+            values: list[bytes | None] = []
+            for message in group:
+                if message.error() is None:
+                    offsets.append(message.offset())
+                    values.append(message.value())
+                    continue
+                event = self._decode_event(message)
+                if offsets and partition not in self._sought:
+                    yield ConsumerRecords(partition, offsets, values)
+                offsets, values = [], []
+                if partition not in self._sought:
+                    yield event
+            if offsets and partition not in self._sought:
+                yield ConsumerRecords(partition, offsets, values)
+        size = sum(map(len, messages))
+        self._next_count = min(max(_MAX_BYTES * len(messages) // max(size, 1), 1), _MAX_MESSAGES)
+
+    def _decode_event(self, message: Any) -> PartitionEof:
         error = message.error()
-        if error is None:
-            return ConsumerRecord(message.partition(), message.offset(), message.value())
         if error.code() == KafkaError._PARTITION_EOF:
             return PartitionEof(message.partition(), message.offset())
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
@@ -204,6 +238,8 @@ def _consumer_settings(group: str) -> dict[str, Any]:
         "isolation.level": "read_committed",
         "partition.assignment.strategy": "range",
         "session.timeout.ms": 10_000,
+        "queued.min.messages": 10_000_000,  # bytes alone limit what is read ahead
         "queued.max.messages.kbytes": _QUEUED_KILOBYTES,
+        "fetch.queue.backoff.ms": 10,  # by default a queue that was full once is left alone for a second
         "check.crcs": True,
     }

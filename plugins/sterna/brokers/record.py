@@ -8,17 +8,17 @@ from typing import Protocol
 
 
 @dataclass(frozen=True)
-class ConsumerRecord:
-    """A message of a topic.
+class ConsumerRecords:
+    """Messages of one partition of a topic, in their order.
 
     Args:
-        offset: its offset there.
-        value: its body; None: a tombstone.
+        offsets: of each, ascending; there may be gaps.
+        values: their bodies; None: a tombstone.
     """
 
     partition: int
-    offset: int
-    value: bytes | None
+    offsets: list[int]
+    values: list[bytes | None]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,10 @@ class MessageSource(Protocol):
     def subscribe(self, on_assign: OnAssign, on_revoke: OnRevoke) -> None:
         """Join the group."""
 
-    def read(self, seconds: float) -> Iterator[ConsumerRecord | PartitionEof]:
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Read some partitions from these offsets on, as no member of the group."""
+
+    def read(self, seconds: float) -> Iterator[ConsumerRecords | PartitionEof]:
         """Yield what arrives within some seconds."""
 
     def seek(self, partition: int, offset: int) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sterna.config.environment import temporary_environment
 from sterna.servers.postgres import Postgres, start_postgres
 from tests.support.ingest import TrackedInbox, door
+from tests.support.receivers import KafkaReceiver
 from tests.support.stores import Stores, file_stores
 
 
@@ -20,6 +22,17 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaReceiver]:
+    receiver = KafkaReceiver(tmp_path_factory.mktemp("topics"))
+    receiver.start()
+    try:
+        with temporary_environment(receiver.environ):
+            yield receiver
+    finally:
+        receiver.stop()
 
 
 @pytest.fixture

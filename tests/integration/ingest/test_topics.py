@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from sterna.config.environment import temporary_environment
 from sterna.config.secrets import environment_secrets
 from sterna.config.sections.ingest import CloseRules
 from sterna.config.sections.load import parse_services
@@ -38,41 +37,16 @@ from sterna.runtime.status import ReconcilerStatus
 from sterna.servers.postgres import Postgres
 from sterna.servers.process import LOOPBACK
 from tests.support.ingest_http import services_of, variables_of, write_settings
-from tests.support.receivers import KafkaReceiver, make_topic
+from tests.support.kafka_topics import expire, fresh, put, transaction
+from tests.support.receivers import KafkaReceiver
 from tests.support.stores import Stores
 
 Opened = Callable[..., RegionIngest]
 
 
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaReceiver]:
-    receiver = KafkaReceiver(tmp_path_factory.mktemp("topics"))
-    receiver.start()
-    try:
-        with temporary_environment(receiver.environ):
-            yield receiver
-    finally:
-        receiver.stop()
-
-
 @pytest.fixture
 def topic(broker: KafkaReceiver) -> str:
     return fresh(broker)
-
-
-def fresh(broker: KafkaReceiver, name: str = "", partitions: int = 1) -> str:
-    """Make a topic, once it is gone if it was there."""
-    name = name or f"t-{secrets.token_hex(4)}"
-    make_topic(broker.admin, name, partitions)
-    return name
-
-
-def put(broker: KafkaReceiver, topic: str, *values: Any, partition: int = 0) -> None:
-    producer = Producer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}"})
-    for value in values:
-        content = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-        producer.produce(topic, content, partition=partition)
-    assert producer.flush(30) == 0
 
 
 @pytest.fixture
@@ -317,25 +291,6 @@ def test_messages_that_are_gone_unread_are_told(opened: Opened, broker: KafkaRec
     reader.close()
     assert "ends at 6" in reader.problems[0]
     assert MessagesGone.remedy is not None
-
-
-def transaction(broker: KafkaReceiver, topic: str, partition: int, *values: Any, commit: bool) -> None:
-    id = f"{topic}-{partition}-{commit}"
-    producer = Producer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}", "transactional.id": id})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for value in values:
-        producer.produce(topic, json.dumps(value).encode(), partition=partition)
-    (producer.commit_transaction if commit else producer.abort_transaction)(30)
-
-
-def expire(broker: KafkaReceiver, topic: str, *partitions: int) -> None:
-    """Delete all messages of some partitions, as retention does."""
-    from confluent_kafka import OFFSET_END, TopicPartition
-
-    places = [TopicPartition(topic, partition, OFFSET_END) for partition in partitions]
-    for future in broker.admin.delete_records(places).values():
-        future.result(30)
 
 
 def standings(ingest: RegionIngest) -> list[ReconcilerStatus]:

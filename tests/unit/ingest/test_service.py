@@ -28,6 +28,7 @@ class Named:
     context: Any = None
     pool: Any = None
     rules: Any = None
+    topics: tuple[()] = ()
 
     @property
     def primary_region(self) -> Named:
@@ -62,7 +63,7 @@ def test_a_worker_goes_on_at_another_primary(monkeypatch: pytest.MonkeyPatch) ->
             return ends.pop(0)
 
     @contextmanager
-    def open_step_context(context: Region, ingest: Any) -> Iterator[Any]:
+    def open_step_context(context: Region, ingest: Any, read_messages: Any) -> Iterator[Any]:
         yield SimpleNamespace(name=context.ports.name, read_limits=SimpleNamespace(seconds=1.0))
 
     monkeypatch.setattr(working, "open_step_context", open_step_context)
@@ -88,7 +89,7 @@ def test_what_waits_is_not_told_where_the_tracker_went_dark_and_once_says_so(mon
         raise DatabaseUnreachable("dark")
 
     @contextmanager
-    def open_step_context(context: Region, ingest: Any) -> Iterator[Any]:
+    def open_step_context(context: Region, ingest: Any, read_messages: Any) -> Iterator[Any]:
         yield SimpleNamespace(read_limits=SimpleNamespace(seconds=1.0))
 
     for name, value in (

@@ -34,6 +34,9 @@ class SourceTopic(KafkaTopic):
         topic: the topic; "": as `name`.
         brokers_credential_id: the connection with login and password; None: the servers need none.
         into: the dotted key of the table that takes the rows.
+        mode: `buffered`: a gateway copies the messages into the inbox, and the broker may delete them at once;
+            `direct`: workers read them, and the broker keeps them until they are on `main`. A name has one mode for
+            good.
         begin: where reading begins for the first time, by partition; one that isn't named begins with the oldest.
         tombstones: what a message without a value is: a dead letter, or nothing.
         every: seconds after which what was read becomes an upload.
@@ -45,6 +48,7 @@ class SourceTopic(KafkaTopic):
     topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,249}$")] = ""
     brokers_credential_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")] | None = None
     into: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,128}(\.[A-Za-z0-9_]{1,128}){1,16}$")]
+    mode: Literal["buffered", "direct"] = "buffered"
     begin: dict[Partition, Offset] = Field(default_factory=dict)
     tombstones: Literal["dead", "skip"] = "dead"
     every: Duration = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from sterna.errors import BatchRejected, OutOfTurn, ServicesError, TableGone, Ta
 from sterna.pipelines.ingest.columns import has_columns
 from sterna.pipelines.ingest.fetch import (
     BatchRows,
+    MessageReader,
     ReadLimits,
     count_dead_rows,
     dead_letters_uri,
@@ -27,6 +28,7 @@ from sterna.pipelines.ingest.layout import rejected_uri
 from sterna.pipelines.ingest.model import Batch, State, Upload
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.pipelines.ingest.sequencing import build_step, parse_channel, status_reader
+from sterna.pipelines.ingest.topic_offsets import MessageRange, merge_offsets
 from sterna.pipelines.ingest.work_queue import PostgresQueue
 from sterna.pipelines.publish.audit import audit
 from sterna.pipelines.publish.decide import is_staged
@@ -49,6 +51,7 @@ class StepContext:
         table: how a table takes rows.
         catalog: the tables of `main`.
         near_root: the region's own location, below which files of other regions' tables go; "": the one of the inbox.
+        read_messages: reads uploads whose messages are at their broker; None: there are none.
     """
 
     mapping: Mapping
@@ -59,6 +62,7 @@ class StepContext:
     queue: PostgresQueue = field(repr=False)
     catalog: RegionalIcebergCatalog = field(repr=False)
     near_root: str = ""
+    read_messages: MessageReader | None = field(default=None, repr=False)
 
     @property
     def read_limits(self) -> ReadLimits:
@@ -331,6 +335,8 @@ class BatchPublisher:
                 step_context.read_limits,
                 rule.columns,
                 self._on_progress,
+                step_context.read_messages,
+                limits.depth,
             )
             self.rows = self._stack.enter_context(rows)
             self._renew_lease()  # reading takes long: another may have it by now
@@ -346,7 +352,11 @@ class BatchPublisher:
         return regional_data_path(mapping, near_root, fields)
 
     def _build_step(self, loaded: LoadedTable[JavaBase]) -> Step:
-        return build_step(self.batch, loaded.state, self._status_reader())
+        step = build_step(self.batch, loaded.state, self._status_reader())
+        ranges = [messages for upload in self._uploads if (messages := MessageRange.parse(upload.uri)) is not None]
+        if not ranges:
+            return step
+        return replace(step, offsets=merge_offsets(loaded.state.offsets(step.channel), ranges))
 
     def _minimal_step(self) -> Step:
         """Return the step by its id alone: what is staged doesn't depend on what comes before."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sterna.concurrency.fork_server import ForkServer
-from sterna.errors import BadDrop, BatchRejected, EngineError, ObjectMissing
+from sterna.errors import BadDrop, BatchRejected, EngineError, MessagesGone, ObjectMissing, TopicRecreated
 from sterna.libraries import pa, pq
 from sterna.pipelines.ingest.batch_file import BatchFile
 from sterna.pipelines.ingest.column_types import arrow_type
@@ -32,12 +32,15 @@ from sterna.pipelines.ingest.read_job import (
     ReadReport,
     UploadFile,
 )
+from sterna.pipelines.ingest.topic_offsets import MessageRange
 from sterna.storage.objects import Objects
 from sterna.storage.write import read_file, write_file
 
 _MAX_MISSING_ATTEMPTS = 3  # attempts, before an object that is missing counts as lost
 SLICE_BYTES = 256 << 20
 """Bytes of rows that are handed to Spark at once."""
+MessageReader = Callable[[MessageRange, Upload, Path], bool]
+"""Writes messages that are at their broker into a file; returns whether its lines are these as they came."""
 FORK_SERVER = ForkServer("sterna.pipelines.ingest.read_rows", "reads uploads")
 
 
@@ -96,6 +99,8 @@ def fetch_rows(
     limits: ReadLimits | None = None,
     max_columns: int = MAX_COLUMNS,
     on_progress: Callable[[], object] = lambda: None,
+    read_messages: MessageReader | None = None,
+    max_depth: int = 0,
 ) -> Iterator[BatchRows]:
     """Fetch and read a batch's uploads; temporary files are deleted at the end.
 
@@ -109,10 +114,13 @@ def fetch_rows(
         limits: what reading may cost.
         max_columns: columns that the table may get.
         on_progress: called after each step forward.
+        read_messages: reads uploads whose messages are at their broker; None: there are none.
+        max_depth: how deep values of such messages may be nested.
 
     Raises:
         BatchRejected: the table has a column that ingestion can't write.
-        ObjectMissing, StoreUnreachable, StoreDenied: an upload can't be fetched now.
+        ObjectMissing, StoreUnreachable, StoreDenied, MessagesGone, TopicRecreated, TopicUnreachable: an upload can't
+            be fetched now.
         EngineError: the process that reads failed.
     """
     require_writable(batch.destination.table, columns)
@@ -120,10 +128,13 @@ def fetch_rows(
         folder = Path(name)
         files = list[UploadFile]()
         for upload in uploads:
-            files.append(_fetch(objects, upload, folder, batch.attempts))
+            files.append(_fetch(objects, upload, folder, batch.attempts, read_messages))
             on_progress()
         report = read_in_subprocess(
-            ReadJob(tuple(columns), evolve, max_value_bytes, tuple(files), max_columns), folder, limits, on_progress
+            ReadJob(tuple(columns), evolve, max_value_bytes, tuple(files), max_columns, max_depth),
+            folder,
+            limits,
+            on_progress,
         )
         yield BatchRows(report, folder / GOOD_ROWS_FILE)
 
@@ -209,8 +220,12 @@ def count_dead_rows(objects: Objects, uri: str, uploads: Sequence[Upload]) -> in
     return len(dead_letters) - len(refused_uploads) + sum(max(rows.get(upload, 0), 1) for upload in refused_uploads)
 
 
-def _fetch(objects: Objects, upload: Upload, folder: Path, attempts: int) -> UploadFile:
+def _fetch(
+    objects: Objects, upload: Upload, folder: Path, attempts: int, read_messages: MessageReader | None
+) -> UploadFile:
     path, error = folder / upload.id, ""
+    if (messages := MessageRange.parse(upload.uri)) is not None:
+        return _fetch_messages(messages, upload, path, attempts, read_messages)
     try:
         # In parts: one file may be as large as its tenant may send, and a limit of metadata is no limit of it.
         digest, size = read_file(objects, upload.uri, path), path.stat().st_size
@@ -222,6 +237,20 @@ def _fetch(objects: Objects, upload: Upload, folder: Path, attempts: int) -> Upl
     if not error and (size != upload.bytes or digest != upload.digest):
         error = f"its object isn't what was acknowledged: {size} bytes of {upload.bytes}"
     return UploadFile(upload.id, str(path), upload.format.value, upload.rows, error)
+
+
+def _fetch_messages(
+    messages: MessageRange, upload: Upload, path: Path, attempts: int, read_messages: MessageReader | None
+) -> UploadFile:
+    assert read_messages is not None
+    raw_from, error = None, ""
+    try:
+        raw_from = messages.first if read_messages(messages, upload, path) else None
+    except (MessagesGone, TopicRecreated) as gone:
+        if attempts < _MAX_MISSING_ATTEMPTS:
+            raise
+        error = f"its messages are gone: {gone.message}"
+    return UploadFile(upload.id, str(path), upload.format.value, upload.rows, error, raw_from)
 
 
 def _conform(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:

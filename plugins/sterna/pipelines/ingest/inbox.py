@@ -31,6 +31,7 @@ class UploadRequest:
         offset: the offset token; "": none. It is the key, then.
         path: the content.
         digest: its SHA-256, in hex.
+        uri: where the content is for good; "": it goes to the inbox.
     """
 
     destination: Destination
@@ -41,6 +42,7 @@ class UploadRequest:
     bytes: int
     rows: int
     digest: str
+    uri: str = ""
 
     @property
     def is_idempotent(self) -> bool:
@@ -74,7 +76,8 @@ class Inbox:
         if request.is_idempotent and (existing := self._tracker.upload(upload.id)) is not None:
             require_same_upload(existing, upload)
             return existing, False
-        write_file(self._objects, upload.uri, request.path)
+        if not request.uri:
+            write_file(self._objects, upload.uri, request.path)
         marker_uri = upload_marker_uri(self._inbox, upload.destination, upload.id)
         if not create(self._objects, marker_uri, format_upload(upload), assume_absent=not request.is_idempotent):
             stored = parse_upload(self._objects.read(marker_uri), marker_uri)
@@ -121,7 +124,7 @@ class Inbox:
         key = f"offset:{request.offset}" if request.offset else f"once:{secrets.token_hex(16)}"
         key = f"key:{request.key}" if request.key else key
         id = upload_id(self._region, request.destination.table, request.destination.channel, key)
-        uri = content_uri(self._inbox, request.destination, id, request.digest, request.format)
+        uri = request.uri or content_uri(self._inbox, request.destination, id, request.digest, request.format)
         now = datetime.now(UTC)
         return Upload(
             id,

@@ -137,7 +137,7 @@ class IngestService:
         self._next_backlog = 0.0
         self._store_failed = False
         self._stop = threading.Event()
-        self.readers = [build_reader(ingest, topic, self.accept, self.read_usage) for topic in ingest.topics]
+        self.readers = [build_reader(ingest, topic, self.accept, self.read_usage) for topic in ingest.buffered_topics]
         closer = IntakePoll("inbox and tracker", poll_seconds, self._probe_store, self._close, self._record_problem)
         self.threads = [self._thread("closer", closer)]
         for setting in ingest.region_settings.listed:

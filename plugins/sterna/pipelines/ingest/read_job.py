@@ -27,6 +27,8 @@ class UploadFile:
         format: `json`, `arrow` or `parquet`.
         rows: how many it declares.
         error: why it isn't read at all; "": it is.
+        raw_from: the offset of the first line, where they are messages of a topic as they came; None: they were
+            checked.
     """
 
     id: str
@@ -34,6 +36,7 @@ class UploadFile:
     format: str
     rows: int
     error: str = ""
+    raw_from: int | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class ReadJob:
         longest: bytes of one value.
         uploads: what to read, in their order.
         most: columns that the table may get.
+        depth: how deep values of messages may be nested that were not checked.
     """
 
     columns: tuple[Column, ...]
@@ -53,6 +57,7 @@ class ReadJob:
     longest: int
     uploads: tuple[UploadFile, ...]
     most: int = MAX_COLUMNS
+    depth: int = 0
 
 
 @dataclass(frozen=True)

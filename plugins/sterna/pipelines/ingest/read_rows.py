@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute, parquet
 
+from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop, printable
 from sterna.pipelines.ingest.arrow_rows import convert_array, find_invalid, true_positions, value_sizes
 from sterna.pipelines.ingest.column_types import arrow_type
@@ -31,6 +32,7 @@ from sterna.pipelines.ingest.columns import (
 )
 from sterna.pipelines.ingest.json_columns import read_fast
 from sterna.pipelines.ingest.json_rows import BLANK, build_converter, infer_columns, parse_line, value_bytes
+from sterna.pipelines.ingest.message_lines import format_line
 from sterna.pipelines.ingest.read_job import (
     CURRENT_UPLOAD_FILE,
     DEAD_ROWS_FILE,
@@ -47,6 +49,7 @@ from sterna.pipelines.ingest.strict_parsing import BadValue
 _MAX_BATCH_ROWS = 20_000  # that are worked on at once
 _MAX_RAW_CHARACTERS = 10_000  # characters of a bad row that are kept
 _MAX_BATCH_BYTES = 256 << 20  # of rows that are worked on at once
+_MAX_READ_BYTES = 256 << 20  # of rows that are kept from planning until they are written
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,12 @@ class _Reader:
         self._refused_lines: dict[tuple[str, int], str] = {}
         self._bad_rows: list[_BadRow] = []
         self._bad_row_count = 0
+        self._read_tables: dict[str, tuple[tuple[Column, ...], pa.Table]] = {}
 
     def plan(self) -> Evolution:
         """Return what the table has to become; an upload that doesn't fit to the ones before it is refused."""
         columns = self._job.columns
+        self._job = replace(self._job, uploads=tuple(self._check_raw(upload) for upload in self._job.uploads))
         for upload in self._job.uploads:
             if upload.id in self._refused or (upload.format == "json" and self._job.evolve == "none"):
                 continue
@@ -94,6 +99,30 @@ class _Reader:
             columns = apply_evolution(columns, changes)
         # What another upload of this batch added may be wider by now.
         return plan_evolution(self._job.columns, columns, "widen", sys.maxsize)
+
+    def _check_raw(self, upload: UploadFile) -> UploadFile:
+        """Return an upload whose lines are checked as those that a gateway takes, or whose rows are read already."""
+        if upload.raw_from is None or upload.id in self._refused:
+            return upload
+        self._record_current(upload)
+        if self._read_fast(upload, self._job.columns) is not None:
+            return upload
+        limits = TenantLimits.model_construct(line=self._job.longest, depth=self._job.depth)
+        checked = Path(f"{upload.path}.checked")
+        with Path(upload.path).open("rb") as source, checked.open("wb") as target:
+            for number, line in enumerate(source):
+                target.write(format_line(line.removesuffix(b"\n"), upload.raw_from + number, limits))
+        return replace(upload, path=str(checked), raw_from=None)
+
+    def _read_fast(self, upload: UploadFile, columns: Sequence[Column]) -> pa.Table | None:
+        """Return the rows of an upload by Arrow's own reader; None: they have to be read one by one."""
+        if upload.id in self._read_tables and self._read_tables[upload.id][0] == tuple(columns):
+            return self._read_tables[upload.id][1]
+        table = read_fast(Path(upload.path), columns, self._job.longest)
+        kept_bytes = sum(kept.nbytes for _, kept in self._read_tables.values())
+        if table is not None and kept_bytes + table.nbytes <= _MAX_READ_BYTES:
+            self._read_tables[upload.id] = tuple(columns), table
+        return table
 
     def _plan_upload(self, upload: UploadFile, columns: tuple[Column, ...]) -> Evolution:
         columns_by_name = {column.name: column for column in columns}
@@ -167,10 +196,7 @@ class _Reader:
     def _read_columns(self, upload: UploadFile, columns_by_name: Mapping[str, Column]) -> tuple[Column, ...]:
         if upload.format != "json":
             return arrow_columns(*read_schema(upload))
-        if (
-            columns_by_name
-            and read_fast(Path(upload.path), tuple(columns_by_name.values()), self._job.longest) is not None
-        ):
+        if columns_by_name and self._read_fast(upload, tuple(columns_by_name.values())) is not None:
             return ()  # each value fits its column as that is
         return _infer_columns((row for _, _, row in self._read_lines(upload) if isinstance(row, dict)), columns_by_name)
 
@@ -186,7 +212,9 @@ class _Reader:
                     yield number, line, str(error)
 
     def _read_json(self, upload: UploadFile, columns: Sequence[Column], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        if (table := read_fast(Path(upload.path), columns, self._job.longest)) is not None:
+        table = self._read_fast(upload, columns)
+        self._read_tables.pop(upload.id, None)
+        if table is not None:
             yield from table.to_batches()
             return
         converters = {column.name: (build_converter(column.type), column.required) for column in columns}
@@ -437,6 +465,7 @@ def main(folder: Path) -> None:
         request["longest"],
         tuple(UploadFile(**upload) for upload in request["uploads"]),
         request["most"],
+        request["depth"],
     )
     report = read_uploads(job, folder)
     (folder / REPORT_FILE).write_text(json.dumps(asdict(report)))

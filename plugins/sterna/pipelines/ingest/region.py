@@ -79,6 +79,11 @@ class RegionIngest:
         """The topics that are read in this region."""
         return [topic for topic in self.settings.topics if topic.region == self.name]
 
+    @property
+    def buffered_topics(self) -> list[SourceTopic]:
+        """Those of them that gateways read into the inbox; workers read the others."""
+        return [topic for topic in self.topics if topic.mode == "buffered"]
+
     def prepare(self) -> None:
         """See that the tracker is there and is the inbox's; made at first use.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from sterna.pipelines.ingest.batch_publisher import StepContext
+from sterna.pipelines.ingest.fetch import MessageReader
 from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.replication.replica.region import RegionContext
@@ -13,11 +14,14 @@ from sterna.spark.application import BATCH_SETTINGS, SparkApplication
 
 
 @contextmanager
-def open_step_context(context: RegionContext, ingest: RegionIngest) -> Iterator[StepContext]:
+def open_step_context(
+    context: RegionContext, ingest: RegionIngest, read_messages: MessageReader | None = None
+) -> Iterator[StepContext]:
     """Open what a worker needs; a Spark that is started for it ends with it.
 
     Args:
         ingest: what it takes in.
+        read_messages: reads uploads whose messages are at their broker.
 
     Raises:
         NeedsClassicSpark: the region's Spark is a Spark Connect server.
@@ -35,6 +39,7 @@ def open_step_context(context: RegionContext, ingest: RegionIngest) -> Iterator[
             ingest.queue,
             catalog,
             ingest.near_root,
+            read_messages,
         )
 
 

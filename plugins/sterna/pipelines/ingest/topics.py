@@ -12,24 +12,24 @@ is recorded beside the chain: once retention deletes the range, nothing is missi
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import tempfile
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sterna.brokers.record import ConsumerRecord, MessageSource
+from sterna.brokers.record import ConsumerRecords, MessageSource
 from sterna.config.sections.ingest import TenantLimits
 from sterna.config.sections.topics import SourceTopic
-from sterna.errors import BadDrop, DropOverLimit, KeyReused, MessagesGone, TopicRecreated
+from sterna.errors import KeyReused, MessagesGone, SternaError, TopicModeChanged, TopicRecreated
 from sterna.pipelines.ingest.inbox import UploadRequest
+from sterna.pipelines.ingest.message_lines import format_line, join_messages
 from sterna.pipelines.ingest.model import Format, Upload
 from sterna.pipelines.ingest.region import RegionIngest
-from sterna.pipelines.ingest.topic_offsets import TopicPositions, open_topic, upload_key
+from sterna.pipelines.ingest.topic_offsets import MessageRange, TopicPositions, open_topic
 from sterna.pipelines.ingest.tracker import Usage
-from sterna.pipelines.ingest.validate_json import check_line
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
@@ -43,7 +43,9 @@ class _PartitionBuffer:
         first: where the upload begins.
         end: where the next one will.
         recorded: up to where the inbox records that there is no row behind `first`.
-        lines: the rows.
+        offsets: of the messages.
+        values: their lines; of a topic that is read directly, the messages as they came.
+        bytes: of these.
         started: when the first row was read; without rows, when `recorded` was passed.
         at_end: the last poll reached the partition's end.
     """
@@ -51,14 +53,15 @@ class _PartitionBuffer:
     first: int
     end: int
     recorded: int
-    lines: bytearray = field(default_factory=bytearray)
-    rows: int = 0
+    offsets: list[int] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    bytes: int = 0
     started: float = 0.0
     at_end: bool = False
 
 
 class TopicReader:
-    """Reads one topic into the inbox.
+    """Reads one topic: into the inbox, or directly for the worker of this process.
 
     Args:
         ingest: the region's.
@@ -67,6 +70,7 @@ class TopicReader:
         accept: makes an upload durable, as `Inbox.accept`.
         usage: what a tenant has taken up.
         clock: seconds.
+        keep: takes an upload's messages whose content stays at the broker, and whether they are as they came.
     """
 
     def __init__(
@@ -77,9 +81,10 @@ class TopicReader:
         accept: Callable[[UploadRequest], tuple[Upload, bool]],
         usage: Callable[[str], Usage],
         clock: Callable[[], float] = time.monotonic,
+        keep: Callable[[Upload, Path, bool], object] = lambda upload, path, is_raw: None,
     ) -> None:
-        self.topic = topic
-        self.problems: dict[int, str] = {}
+        self.topic, self._keep = topic, keep
+        self.errors: dict[int, SternaError] = {}
         self._ingest, self._open, self._accept, self._usage, self._clock = ingest, open_source, accept, usage, clock
         self._tenant = ingest.settings.tenant_of(topic.into) or ""
         self._limits: TenantLimits = ingest.settings.tenants[self._tenant].limits
@@ -87,6 +92,11 @@ class TopicReader:
         self.buffers: dict[int, _PartitionBuffer] = {}
         self._source: MessageSource | None = None
         self._is_paused = False
+
+    @property
+    def problems(self) -> dict[int, str]:
+        """Why partitions that were assigned are not read."""
+        return {partition: str(error) for partition, error in self.errors.items()}
 
     def poll(self, seconds: float = _POLL_SECONDS) -> int:
         """Read for a while; return how many uploads were made.
@@ -100,12 +110,10 @@ class TopicReader:
             self._pause_while_full(source)
             created = 0
             for event in source.read(seconds):
-                if isinstance(event, ConsumerRecord):
-                    self._append_message(event.partition, event.offset, event.value)
+                if isinstance(event, ConsumerRecords):
+                    created += self._append_records(source, event)
                 else:
                     self._record_end(event.partition, event.offset)
-                if self._is_full(event.partition):
-                    created += self._write_upload(source, event.partition)
             due = [partition for partition in list(self.buffers) if self._is_due(partition)]
             return created + sum(self._flush(source, partition) for partition in due)
         except BaseException:
@@ -128,13 +136,13 @@ class TopicReader:
     def _assign_partitions(self, partitions: Sequence[int]) -> dict[int, int]:
         source = self._source
         assert source is not None
-        self.buffers, self.problems, self._is_paused = {}, {}, False
+        self.buffers, self.errors, self._is_paused = {}, {}, False
         offsets: dict[int, int] = {}
         for partition in partitions:
             try:
                 position = self.positions.require_position(source, partition)
-            except (TopicRecreated, MessagesGone) as error:
-                self.problems[partition] = str(error)
+            except (TopicRecreated, TopicModeChanged, MessagesGone) as error:
+                self.errors[partition] = error
                 log.error("a topic's partition is not read: %s: %s", type(error).__name__, error)
                 continue
             self.buffers[partition] = _PartitionBuffer(position.first, position.next, position.next)
@@ -145,18 +153,40 @@ class TopicReader:
         for partition in partitions:
             self.buffers.pop(partition, None)
 
-    def _append_message(self, partition: int, offset: int, value: bytes | None) -> None:
+    def _append_records(self, source: MessageSource, records: ConsumerRecords) -> int:
+        """Add messages to their partition's buffer; return how many uploads were made of it."""
+        created, partition = 0, records.partition
+        # Each line may be the one that makes an upload full; messages as they came are few by their bytes.
+        step = len(records.offsets) if self.positions.is_direct else 1
+        for start in range(0, len(records.offsets), step):
+            stop = start + step
+            self._append_messages(partition, records.offsets[start:stop], records.values[start:stop])
+            if self._is_full(partition):
+                if not self._write_upload(source, partition):
+                    break  # the rest is read again
+                created += 1
+        return created
+
+    def _append_messages(self, partition: int, offsets: list[int], values: list[bytes | None]) -> None:
         buffer = self.buffers.get(partition)
-        if buffer is None or offset < buffer.end:
+        if buffer is None or offsets[-1] < buffer.end:
             return
-        self._advance(buffer, offset + 1)
+        known = bisect_left(offsets, buffer.end)
+        offsets, values = offsets[known:], values[known:]
+        self._advance(buffer, offsets[-1] + 1)
         buffer.at_end = False
-        if value is None and self.topic.tombstones == "skip":
+        if self.topic.tombstones == "skip" and None in values:
+            offsets = [offset for offset, value in zip(offsets, values, strict=True) if value is not None]
+            values = [value for value in values if value is not None]
+        if not values:
             return
-        if not buffer.rows:
+        if not buffer.values:
             buffer.started = self._clock()
-        buffer.lines += format_line(value, offset, self._limits)
-        buffer.rows += 1
+        if not self.positions.is_direct:
+            values = [format_line(value, offset, self._limits) for offset, value in zip(offsets, values, strict=True)]
+        buffer.offsets += offsets
+        buffer.values += values
+        buffer.bytes += sum(map(len, filter(None, values)))
 
     def _record_end(self, partition: int, offset: int) -> None:
         # Behind what a transaction leaves there, too: that is gone one day, and was nothing to be read.
@@ -173,7 +203,7 @@ class TopicReader:
     def _is_full(self, partition: int) -> bool:
         buffer = self.buffers.get(partition)
         max_bytes = min(self.topic.bytes, self._limits.body)
-        return buffer is not None and (len(buffer.lines) >= max_bytes or buffer.rows >= self._limits.rows)
+        return buffer is not None and (buffer.bytes >= max_bytes or len(buffer.values) >= self._limits.rows)
 
     def _is_due(self, partition: int) -> bool:
         buffer = self.buffers[partition]
@@ -182,7 +212,7 @@ class TopicReader:
 
     def _pause_while_full(self, source: MessageSource) -> None:
         usage, limits = self._usage(self._tenant), self._limits
-        pending = sum(len(buffer.lines) for buffer in self.buffers.values())
+        pending = sum(buffer.bytes for buffer in self.buffers.values())
         is_full = usage.backlog + pending > limits.backlog or (
             limits.bytes is not None and usage.day + pending > limits.bytes
         )
@@ -193,7 +223,7 @@ class TopicReader:
     def _flush(self, source: MessageSource, partition: int) -> int:
         return (
             self._write_upload(source, partition)
-            if self.buffers[partition].rows
+            if self.buffers[partition].values
             else self._skip_empty(source, partition)
         )
 
@@ -209,25 +239,44 @@ class TopicReader:
         buffer = self.buffers[partition]
         # Checked after reading: a topic that was replaced meanwhile has another id by now.
         self.positions.require_same_topic(source, partition)
-        destination = self.positions.destination(partition)
         with tempfile.TemporaryDirectory(prefix="sterna-ingest-") as folder:
-            path = Path(folder) / "body"
-            path.write_bytes(buffer.lines)
-            digest = hashlib.sha256(buffer.lines).hexdigest()
-            size, key = len(buffer.lines), upload_key(buffer.first)
-            request = UploadRequest(
-                destination, key, str(buffer.end), Format.JSON_LINES, path, size, buffer.rows, digest
-            )
+            request, is_raw = self._build_request(partition, Path(folder) / "body")
             try:
-                self._accept(request)
+                upload, _ = self._accept(request)
             except KeyReused:  # another reader was first: its upload may end elsewhere
                 position = self.positions.require_position(source, partition)
                 self.buffers[partition] = _PartitionBuffer(position.first, position.next, position.next)
                 source.seek(partition, position.next)
                 return 0
+            if self.positions.is_direct:
+                self._keep(upload, request.path, is_raw)
         self.buffers[partition] = _PartitionBuffer(buffer.end, buffer.end, buffer.end)
         source.commit_offset(partition, buffer.end)
         return 1
+
+    def _build_request(self, partition: int, path: Path) -> tuple[UploadRequest, bool]:
+        """Return the upload of a buffer, whose content is written to a file, and whether that is as it came."""
+        buffer, positions = self.buffers[partition], self.positions
+        if positions.is_direct:
+            # Without what has no row at both ends: once retention has deleted that, nothing is missing.
+            messages = MessageRange(self.topic.name, partition, buffer.offsets[0], buffer.offsets[-1] + 1)
+            content, is_raw = join_messages(messages.first, buffer.offsets, buffer.values, self._limits)
+            uri = messages.uri
+        else:
+            content, is_raw, uri = b"".join(value or b"" for value in buffer.values), False, ""
+        path.write_bytes(content)
+        request = UploadRequest(
+            positions.destination(partition),
+            positions.upload_key(partition, buffer.first),
+            positions.offset_token(partition, buffer.end),
+            Format.JSON_LINES,
+            path,
+            len(content),
+            len(buffer.values),
+            hashlib.sha256(content).hexdigest(),
+            uri,
+        )
+        return request, is_raw
 
 
 def build_reader(
@@ -238,35 +287,3 @@ def build_reader(
 ) -> TopicReader:
     """Return a topic's reader for a gateway; no server is called yet."""
     return TopicReader(ingest, topic, lambda: open_topic(ingest, topic), accept, usage)
-
-
-def format_line(value: bytes | None, offset: int, limits: TenantLimits) -> bytes:
-    """Return a message as a line of JSON: its row unchanged, or a string that a worker writes to the dead letters.
-
-    Args:
-        value: the message's value; None: a tombstone.
-        offset: its offset, which the string names.
-        limits: the tenant's limits for one line.
-    """
-    if value is None:
-        return _dead_letter_line(offset, "a message without a value", b"", limits)
-    try:
-        if len(value) > limits.line:
-            raise DropOverLimit(f"{len(value)} bytes, {limits.line} are allowed (limits.line)")
-        text = value.decode("utf-8")
-        if "\n" in text or "\r" in text:
-            json.loads(text)  # between values only: within a text JSON allows none
-            text = text.replace("\r", " ").replace("\n", " ")
-        check_line(text, limits, offset)
-    except (BadDrop, DropOverLimit) as error:
-        return _dead_letter_line(offset, error.message, value, limits)
-    except RecursionError:
-        return _dead_letter_line(offset, f"nested deeper than {limits.depth} (limits.depth)", value, limits)
-    except ValueError:  # of JSON, and of UTF-8
-        return _dead_letter_line(offset, "no JSON", value, limits)
-    return text.encode() + b"\n"
-
-
-def _dead_letter_line(offset: int, reason: str, value: bytes, limits: TenantLimits) -> bytes:
-    text = value[: limits.line].decode("utf-8", "backslashreplace")
-    return json.dumps(f"offset {offset}: {reason}: {text}").encode() + b"\n"

@@ -197,13 +197,18 @@ class Tracker:
         """  # noqa: S608
         return [ChannelState(row[0], row[3], row[4], row[2], row[1]) for row in self.pool.fetch(query, (channel,))]
 
-    def last_offset(self, table: str, channel: str) -> str:
-        """Return the offset token that a channel of a table was taken with last; "": none."""
+    def last_offset(self, table: str, channel: str, prefix: str = "") -> str:
+        """Return the offset token that a channel of a table was taken with last; "": none.
+
+        Args:
+            prefix: what the token begins with.
+        """
         query = """
-            SELECT token FROM sterna_ingest_drop WHERE table_name = %s AND channel = %s AND token <> ''
+            SELECT token FROM sterna_ingest_drop
+            WHERE table_name = %s AND channel = %s AND token <> '' AND starts_with(token, %s)
             ORDER BY sequence DESC LIMIT 1
         """
-        rows = self.pool.fetch(query, (table, channel))
+        rows = self.pool.fetch(query, (table, channel, prefix))
         return str(rows[0][0]) if rows else ""
 
     def list_backlog(self) -> Sequence[TableBacklog]:

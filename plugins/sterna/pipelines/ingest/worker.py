@@ -15,7 +15,7 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -24,6 +24,7 @@ from sterna.errors import LeaseLost, OutOfTurn, Remedy, Rewound, SternaError
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome, BatchPublisher, StepContext
 from sterna.pipelines.ingest.batch_rules import close_due
 from sterna.pipelines.ingest.counts import Counts, count_states, sum_counts
+from sterna.pipelines.ingest.direct_topics import DirectTopics
 from sterna.pipelines.ingest.failover_recovery import FailoverRecovery, Recovery
 from sterna.pipelines.ingest.heartbeat import BEATS_PER_LEASE, LEASE_SECONDS, STALL_SECONDS, Heartbeat, heartbeating
 from sterna.pipelines.ingest.model import Batch
@@ -303,7 +304,7 @@ def run_worker(
         on_settled: called with each batch that is settled.
         report: called with a line where one is given back.
         seconds: for how long to poll for more; None: for ever.
-        once: only what is closed now.
+        once: only what is closed now; topics that workers read directly are not read.
 
     Raises:
         SternaError: as `open_step_context` and `Worker.run`.
@@ -311,8 +312,9 @@ def run_worker(
     deadline = None if seconds is None else time.monotonic() + seconds
     steps: tuple[BatchOutcome, ...] = ()
     counts: Counter[str] = Counter()
+    topics = DirectTopics(ingest)
     while True:
-        with context.with_new_connections() as fresh, open_step_context(fresh, ingest) as step_context:
+        with context.with_new_connections() as fresh, open_step_context(fresh, ingest, topics.fetch) as step_context:
             worker = Worker(
                 step_context,
                 on_settled,
@@ -321,11 +323,14 @@ def run_worker(
                 FailoverRecovery(replace(ingest, context=fresh)),
                 stall=STALL_SECONDS + step_context.read_limits.seconds,
             )
-            summary = worker.run(None if deadline is None else max(deadline - time.monotonic(), 0.0), once=once)
+            with nullcontext() if once else topics.reading(report):
+                summary = worker.run(None if deadline is None else max(deadline - time.monotonic(), 0.0), once=once)
         steps = (*steps, *summary.steps)[-MAX_STEPS:]
         counts.update(summary.counts)
         if not summary.moved:
-            return replace(summary, steps=steps, counts=counts, waiting=_count_states(ingest, once=once))
+            errors = {**summary.errors, **topics.errors}
+            waiting = _count_states(ingest, once=once)
+            return replace(summary, steps=steps, counts=counts, errors=errors, waiting=waiting)
         report(f"{summary.moved} is the primary by now: the worker continues there")
 
 

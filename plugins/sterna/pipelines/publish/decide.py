@@ -99,7 +99,9 @@ def position_properties(step: Step, snapshot: int, sequence: int) -> dict[str, s
         snapshot: the snapshot that becomes, or is, the current one.
         sequence: its sequence number.
     """
-    return {step.channel.position_property: step.position, step.channel.snapshot_property: f"{snapshot}/{sequence}"}
+    channel = step.channel
+    properties = {channel.position_property: step.position, channel.snapshot_property: f"{snapshot}/{sequence}"}
+    return {**properties, channel.offsets_property: step.offsets} if step.offsets else properties
 
 
 def is_staged(state: TableState, step: Step) -> bool:

@@ -15,6 +15,7 @@ _PART = re.compile(r"[A-Za-z0-9_-]+")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _POSITION_PREFIX = "sterna.applied."
 _SNAPSHOT_PREFIX = "sterna.applied-at."
+_OFFSETS_PREFIX = "sterna.topic-offsets."
 RESTORED_REFERENCE = "restored"
 """In place of the snapshot that a position was set with: the table was restored, and had gone on from there."""
 COMMIT_PROPERTY = "nessie.commit.id"
@@ -55,6 +56,11 @@ class Channel:
     def snapshot_property(self) -> str:
         """The table's property with the snapshot that the position was set with."""
         return f"{_SNAPSHOT_PREFIX}{self}"
+
+    @property
+    def offsets_property(self) -> str:
+        """The table's property with the offsets up to which a topic is on `main`."""
+        return f"{_OFFSETS_PREFIX}{self}"
 
 
 def transform_channel(name: str) -> Channel:
@@ -144,6 +150,7 @@ class Step:
             it was staged, on top of the very snapshot that it was made for, or staged again.
         is_full_reload: all rows are loaded again with it and the steps after it. So it also continues from a position
             that the table's history contradicts.
+        offsets: up to which offset of each partition a topic is on `main` with it; "": it is no topic's.
     """
 
     id: str
@@ -153,6 +160,7 @@ class Step:
     is_numbered: bool = True
     is_snapshot_bound: bool = False
     is_full_reload: bool = False
+    offsets: str = ""
 
     @classmethod
     def of_batch(cls, channel: Channel, number: int, previous: int, *, is_snapshot_bound: bool = False) -> Step:
@@ -224,6 +232,10 @@ class TableState:
         """Return what of a channel is on `main`; "": nothing."""
         return self.properties.get(channel.position_property, "")
 
+    def offsets(self, channel: Channel) -> str:
+        """Return the offsets up to which a channel's topic is on `main`; "": none."""
+        return self.properties.get(channel.offsets_property, "")
+
     @classmethod
     def parse(cls, metadata: Mapping[str, object]) -> TableState:
         """Return the state by a metadata.json.
@@ -245,7 +257,7 @@ def parse_properties(metadata: Mapping[str, object]) -> dict[str, str]:
     """
     properties = _parse_object(metadata, "properties")
     for name, text in properties.items():
-        if name.startswith((_POSITION_PREFIX, _SNAPSHOT_PREFIX)) and not isinstance(text, str):
+        if name.startswith((_POSITION_PREFIX, _SNAPSHOT_PREFIX, _OFFSETS_PREFIX)) and not isinstance(text, str):
             raise _odd_type(name)
     return properties
 

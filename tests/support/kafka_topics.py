@@ -1,0 +1,46 @@
+"""Topics of a test's own at a real Kafka, and what is put into them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+from confluent_kafka import Producer
+
+from sterna.servers.process import LOOPBACK
+from tests.support.receivers import KafkaReceiver, make_topic
+
+
+def fresh(broker: KafkaReceiver, name: str = "", partitions: int = 1) -> str:
+    """Make a topic, once it is gone if it was there."""
+    name = name or f"t-{secrets.token_hex(4)}"
+    make_topic(broker.admin, name, partitions)
+    return name
+
+
+def put(broker: KafkaReceiver, topic: str, *values: Any, partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}"})
+    for value in values:
+        content = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+        producer.produce(topic, content, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def transaction(broker: KafkaReceiver, topic: str, partition: int, *values: Any, commit: bool) -> None:
+    id = f"{topic}-{partition}-{commit}"
+    producer = Producer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}", "transactional.id": id})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, json.dumps(value).encode(), partition=partition)
+    (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+
+def expire(broker: KafkaReceiver, topic: str, *partitions: int) -> None:
+    """Delete all messages of some partitions, as retention does."""
+    from confluent_kafka import OFFSET_END, TopicPartition
+
+    places = [TopicPartition(topic, partition, OFFSET_END) for partition in partitions]
+    for future in broker.admin.delete_records(places).values():
+        future.result(30)

@@ -384,7 +384,7 @@ def kpi(
     rounds: Rounds = 5,
     work: Work = None,
 ) -> None:
-    """A named query at one snapshot over HTTP, against the table in pandas. Goal: at least 5 times as fast.
+    """A named query at one snapshot over HTTP, against the table in pandas. Goal: at least 3 times as fast.
 
     Then many equal requests: one run for all of them, and p99 of at most 50 ms where the answer is cached.
     """

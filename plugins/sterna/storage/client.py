@@ -90,6 +90,7 @@ class OpenStore:
         circuit_breaker: whether it has kept silent.
         throttle: waits until so many bytes may be read, where they are limited.
         limits: by which requests content comes.
+        arrow_files: a credential and Arrow's client, once the store has sent a whole object where a part was requested.
 
     Raises:
         CredentialError: the credential is missing, or doesn't fit the store.
@@ -105,6 +106,7 @@ class OpenStore:
         self.circuit_breaker = CircuitBreaker(retry_seconds)
         self.throttle: Callable[[int], None] | None = None
         self.limits = ContentLimits()
+        self.arrow_files: tuple[Credential | None, Any] | None = None
         self.credential = self._read_credential()
         self.client = _build_client(location, self.credential, timeout)
 

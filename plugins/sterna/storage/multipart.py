@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sterna.config.registry.credential import describe_store, fileio_properties, store_address
+from sterna.config.registry.credential import Credential, describe_store, fileio_properties, store_address
 from sterna.errors import StoreUnreachable
 from sterna.storage.client import RESUME_HINT, OpenStore, call_store
 
@@ -39,7 +39,8 @@ class RangeReader:
             self._store.throttle(length)
         if self._file is None:
             try:
-                return call_store(self._store, self._uri, lambda: self._get_range(start, length))
+                if self._store.arrow_files is None:
+                    return call_store(self._store, self._uri, lambda: self._get_range(start, length))
             except StoreUnreachable as error:
                 if not self._store.location.store_type.may_ignore_ranges or _NOT_PARTIAL not in error.message:
                     raise
@@ -60,21 +61,27 @@ class RangeReader:
     def _open_with_arrow(self) -> Any:
         """Open the object by Arrow's own client: it takes the part that a server sends as if it were the whole.
 
-        `rclone serve s3` does that (1.75): the right bytes, and the status of a whole object.
+        `rclone serve s3` does that (1.75): the right bytes, and the status of a whole object. The client stays with the
+        store, as do its connections.
         """
-        from pyarrow.fs import S3FileSystem
+        store, credential = self._store, self._store.credential
+        if store.arrow_files is None or store.arrow_files[0] is not credential:
+            store.arrow_files = credential, _arrow_client(store, credential)
+        return store.arrow_files[1].open_input_file(f"{store_address(store.location).bucket}/{self._key}")
 
-        store = self._store
-        properties = fileio_properties(store.location, store.credential)
-        keys = {
-            "access_key": "s3.access-key-id",
-            "secret_key": "s3.secret-access-key",
-            "session_token": "s3.session-token",
-        }
-        files = S3FileSystem(
-            **{name: properties[key] for name, key in keys.items() if key in properties},
-            endpoint_override=properties["s3.endpoint"],
-            region=properties["s3.region"],
-            force_virtual_addressing=properties["s3.path-style-access"] != "true",
-        )
-        return files.open_input_file(f"{store_address(store.location).bucket}/{self._key}")
+
+def _arrow_client(store: OpenStore, credential: Credential | None) -> Any:
+    from pyarrow.fs import S3FileSystem
+
+    properties = fileio_properties(store.location, credential)
+    keys = {
+        "access_key": "s3.access-key-id",
+        "secret_key": "s3.secret-access-key",
+        "session_token": "s3.session-token",
+    }
+    return S3FileSystem(
+        **{name: properties[key] for name, key in keys.items() if key in properties},
+        endpoint_override=properties["s3.endpoint"],
+        region=properties["s3.region"],
+        force_virtual_addressing=properties["s3.path-style-access"] != "true",
+    )

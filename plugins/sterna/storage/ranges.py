@@ -23,6 +23,7 @@ class ObjectReader(io.RawIOBase):
 
     Args:
         size: in bytes.
+        tail: its last bytes, where they are known.
         before_request: called before each request; what it raises ends the reading.
         on_error: called with an error before it is raised: callers in C++ hand on no more than its text.
     """
@@ -33,11 +34,12 @@ class ObjectReader(io.RawIOBase):
         uri: str,
         size: int,
         *,
+        tail: bytes = b"",
         before_request: Callable[[], None] = lambda: None,
         on_error: Callable[[SternaError], None] = lambda error: None,
     ) -> None:
         super().__init__()
-        self._objects, self._uri, self._size = objects, uri, size
+        self._objects, self._uri, self._size, self._tail = objects, uri, size, tail
         self._before_request, self._on_error = before_request, on_error
         self._offset = 0
         self._body: bytes | None = None
@@ -67,12 +69,11 @@ class ObjectReader(io.RawIOBase):
         length = remaining if size is None or size < 0 else min(size, remaining)
         if not length:
             return b""
-        try:
-            self._before_request()
-            data = self._read_bytes(self._offset, length)
-        except SternaError as error:
-            self._on_error(error)
-            raise
+        if remaining <= len(self._tail):
+            start = len(self._tail) - remaining
+            data = self._tail[start : start + length]
+        else:
+            data = self._request_bytes(length)
         self._offset += len(data)
         return data
 
@@ -90,6 +91,14 @@ class ObjectReader(io.RawIOBase):
     def write(self, data: ReadableBuffer, /) -> int:
         """Raise `io.UnsupportedOperation`: the object is read-only."""
         raise io.UnsupportedOperation("write")
+
+    def _request_bytes(self, length: int) -> bytes:
+        try:
+            self._before_request()
+            return self._read_bytes(self._offset, length)
+        except SternaError as error:
+            self._on_error(error)
+            raise
 
     def _read_bytes(self, start: int, length: int) -> bytes:
         # Not by a range where it would be the whole object: some servers answer that in another way.

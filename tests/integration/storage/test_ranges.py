@@ -62,6 +62,20 @@ def test_columns_are_read_by_arrow(stores: Stores) -> None:
     assert pq.read_table(pa.PythonFile(reader, mode="r"), columns=["b"]).equals(table.select(["b"]))
 
 
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_an_end_that_is_known_is_not_requested(stores: Stores, size: int) -> None:
+    uri, data, requests = f"{stores.us}/ranges/{size}", random.Random(size).randbytes(size), list[int]()
+    stores.objects.write_new(uri, data)
+    reader = ObjectReader(stores.objects, uri, size, tail=data[-1000:], before_request=lambda: requests.append(1))
+    for start in (max(0, size - 1000), size - 1, max(0, size - 500)):
+        reader.seek(start)
+        assert reader.read(400) == data[start : start + 400]
+    assert not requests
+    reader.seek(0)
+    assert reader.read() == data
+    assert len(requests) == (size > 1000)
+
+
 @pytest.mark.parametrize("size", [10, 3 << 20])
 def test_what_fails_is_told_before_it_is_raised(stores: Stores, size: int) -> None:
     failures: list[SternaError] = []

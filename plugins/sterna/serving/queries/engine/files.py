@@ -3,34 +3,81 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
 from sterna.concurrency.cancellation import Stop
 from sterna.errors import BrokenMetadata, NeedsSpark, ObjectMissing, OutOfTime, QueryEnded, QueryFailed, SternaError
-from sterna.serving.queries.job import SparkRequest
+from sterna.serving.queries.job import PinnedTable, SparkRequest
 from sterna.storage.objects import Objects
 from sterna.storage.ranges import ObjectReader
+
+_MAX_KEPT_TAILS = 256  # of 64 KiB
+_MAX_KEPT_PLANS = 16
+_MAX_KEPT_FILES = 1_000  # of a plan: some KiB each
+
+
+class RegionFiles:
+    """A region's stores, and what their files have shown: a process keeps both from one query to the next, since no
+    file of a replica changes.
+
+    Args:
+        objects: the stores.
+
+    Attributes:
+        plans: the files of pinned tables, and what is known of those as a whole.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self.plans: OrderedDict[PinnedTable, Any] = OrderedDict()
+        self._tails: OrderedDict[str, bytes] = OrderedDict()
+
+    def tail(self, uri: str) -> bytes:
+        """Return a file's last bytes, where they are known, else nothing."""
+        return self._tails.get(uri, b"")
+
+    def keep_tails(self, tails: Mapping[str, bytes]) -> None:
+        """Keep the last bytes of some files; those that were not needed for longest go."""
+        for uri, tail in tails.items():
+            self._tails[uri] = tail
+            self._tails.move_to_end(uri)
+        while len(self._tails) > _MAX_KEPT_TAILS:
+            self._tails.popitem(last=False)
+
+    def keep_plan(self, pin: PinnedTable, plan: Any, size: int) -> None:
+        """Keep what is known of a pinned table.
+
+        Args:
+            size: files that it has.
+        """
+        if size <= _MAX_KEPT_FILES:
+            self.plans[pin] = plan
+        while len(self.plans) > _MAX_KEPT_PLANS:
+            self.plans.popitem(last=False)
 
 
 class ReadSession:
     """One query's reading: it ends with the query's time, and remembers what failed first.
 
     Args:
+        files: the stores, and what is known of them.
         request_spark: lets Spark read something; None: there is none.
         stop: ends it, from another thread.
     """
 
     def __init__(
         self,
-        objects: Objects,
+        files: RegionFiles,
         seconds: float,
         request_spark: Callable[[SparkRequest], str] | None = None,
         stop: Stop | None = None,
     ) -> None:
-        self.objects = objects
+        self.files, self.objects = files, files.objects
         self.failure: SternaError | None = None
         self._request_spark = request_spark
         self._stop = stop or Stop()
@@ -67,15 +114,20 @@ class ReadSession:
             )
             raise
 
-    def open_file(self, uri: str, size: int) -> ObjectReader:
+    def open_file(self, uri: str, size: int, tail: bytes = b"") -> ObjectReader:
         """Return a file of this region to read from.
+
+        Args:
+            tail: its last bytes, where they are known.
 
         Raises:
             BrokenMetadata: it is another region's: a replica names none of those.
             UnregisteredUri, UnsafeUri: as `Mapping.locate`.
         """
         self.location_id(uri)
-        return ObjectReader(self.objects, uri, size, before_request=self.check_limits, on_error=self.record_failure)
+        return ObjectReader(
+            self.objects, uri, size, tail=tail, before_request=self.check_limits, on_error=self.record_failure
+        )
 
     def location_id(self, uri: str) -> str:
         """Return the id of the location of this region in which a file lies.

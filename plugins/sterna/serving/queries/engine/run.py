@@ -16,7 +16,7 @@ from sterna.concurrency.cancellation import Stop
 from sterna.concurrency.periodic import run_periodically
 from sterna.config.secrets import environment_secrets
 from sterna.errors import AnswerTooLarge, OutOfTime, QueryEnded, QueryFailed, SternaError, UnfitParameters
-from sterna.serving.queries.engine.files import ReadSession
+from sterna.serving.queries.engine.files import ReadSession, RegionFiles
 from sterna.serving.queries.engine.tables import open_table
 from sterna.serving.queries.engine.values import json_value, type_name
 from sterna.serving.queries.job import QueryJob, SparkRequest
@@ -63,9 +63,7 @@ def run_query(
         StoreError, TableError, SnapshotGone: a table can't be read.
     """
     stop = stop or Stop()
-    session = ReadSession(
-        Objects.from_spec(dict(job.stores), environment_secrets(job.credentials)), job.seconds, request_spark, stop
-    )
+    session = ReadSession(_region_files.open(job), job.seconds, request_spark, stop)
     try:
         with _connect(job, stop) as connection:
             schemas = _register(connection, job, session)
@@ -80,6 +78,25 @@ def run_query(
         raise _too_little_memory(job) from None
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         raise session.failure or QueryFailed(f"{type(error).__name__}: {error}") from None
+
+
+class _RegionFilesCache:
+    """The stores of the last job, for the next one, as long as registry and credentials are the same."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, RegionFiles] | None = None
+
+    def open(self, job: QueryJob) -> RegionFiles:
+        """Return a job's stores; each job calls them anew, though they were silent for the one before."""
+        determinants = (job.stores, job.credentials)
+        if self._last is None or self._last[0] != determinants:
+            objects = Objects.from_spec(dict(job.stores), environment_secrets(job.credentials))
+            self._last = determinants, RegionFiles(objects)
+        self._last[1].objects.reset_circuit_breakers()
+        return self._last[1]
+
+
+_region_files = _RegionFilesCache()
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, compress
+from operator import not_
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +44,7 @@ from sterna.errors import BrokenMetadata, NeedsSpark, SnapshotGone
 from sterna.serving.queries.engine.files import ReadSession, StoresIO
 from sterna.serving.queries.engine.spark_tables import SparkFiles, project_schema
 from sterna.serving.queries.job import PinnedTable
+from sterna.storage.ranges import ObjectReader
 
 _EXACT_TYPES = (
     BinaryType,
@@ -58,6 +61,7 @@ _EXACT_TYPES = (
 )
 _SPARK_TYPES = (FixedType, UUIDType)  # as bytes, and as text
 _MAX_FOOTER_READS = 8
+_FOOTER_BYTES = 64 << 10  # that Arrow reads of a file's end
 _READAHEAD = {"batch_readahead": 2, "fragment_readahead": 2}  # the defaults hold many times the memory of a query
 
 
@@ -87,14 +91,36 @@ class PinnedDataset(pads.Dataset):  # type: ignore[misc]
 class DataFiles:
     """Files that have the snapshot's schema, and no deletes: Arrow reads them as they are."""
 
-    dataset: pads.Dataset
+    dataset: pads.FileSystemDataset
+    table_schema: Schema
 
     @property
     def schema(self) -> pa.Schema:
         return self.dataset.schema
 
     def scanner(self, columns: list[str], filter: Any) -> pads.Scanner:
-        return self.dataset.scanner(columns=columns, filter=filter, **_READAHEAD)
+        """Return a scan; of files that a filter leaves whole, by their statistics, its columns are not read."""
+        whole, others = self._split(filter)
+        if not whole:
+            return self.dataset.scanner(columns=columns, filter=filter, **_READAHEAD)
+        every_row = self._part(whole).scanner(columns=columns, **_READAHEAD)
+        if not others:
+            return every_row
+        filtered = self._part(others).scanner(columns=columns, filter=filter, **_READAHEAD)
+        batches = chain(filtered.to_reader(), every_row.to_reader())
+        return pads.Scanner.from_batches(pa.RecordBatchReader.from_batches(filtered.projected_schema, batches))
+
+    def _split(self, filter: Any) -> tuple[list[Any], list[Any]]:
+        """Return the files whose statistics prove that a filter leaves each row, and the others."""
+        fragments = list(self.dataset.get_fragments())
+        rejected = _rejecting_filter(project_schema(self.table_schema, [], filter), filter)
+        if rejected is None:
+            return [], fragments
+        is_whole = [not fragment.subset(filter=rejected).num_row_groups for fragment in fragments]
+        return list(compress(fragments, is_whole)), list(compress(fragments, map(not_, is_whole)))
+
+    def _part(self, fragments: list[Any]) -> pads.FileSystemDataset:
+        return pads.FileSystemDataset(fragments, self.dataset.schema, self.dataset.format)
 
 
 @dataclass(frozen=True)
@@ -127,6 +153,21 @@ class LiveRows:
                     yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
 
 
+def _rejecting_filter(schema: Schema, filter: Any) -> Any:
+    """Return a filter of the rows that another one may leave out; None where statistics can't prove that it leaves all.
+
+    Args:
+        schema: of columns among which the filter's are.
+    """
+    kinds = [kind for field in schema.fields for kind in _leaves(field.field_type)]
+    if filter is None or any(isinstance(kind, DoubleType | FloatType) for kind in kinds):
+        return None  # the least and the largest of a file's values don't tell of NaN
+    rejecting = ~filter | filter.is_null()
+    for field in schema.fields:
+        rejecting |= pads.field(field.name).is_null()
+    return rejecting
+
+
 def open_table(table_index: int, pin: PinnedTable, session: ReadSession) -> PinnedDataset:
     """Return a table at its pin; reads metadata and footers.
 
@@ -140,6 +181,36 @@ def open_table(table_index: int, pin: PinnedTable, session: ReadSession) -> Pinn
         StoreError: a file can't be read.
     """
     io = StoresIO(session)
+    plan: _TablePlan | None = session.files.plans.get(pin)
+    if plan is None:
+        plan = _read_plan(pin, session, io)
+        session.files.keep_plan(pin, plan, len(plan.tasks))
+    if plan.spark_reason:
+        return PinnedDataset(
+            SparkFiles(session, table_index, pin.name, plan.schema, plan.location_ids, plan.spark_reason)
+        )
+    files = _open_data_files(pin.name, plan, session)
+    return PinnedDataset(files or LiveRows(pin.name, plan.metadata, io, session, plan.schema, plan.tasks))
+
+
+@dataclass(frozen=True)
+class _TablePlan:
+    """What a pinned table's metadata names.
+
+    Args:
+        tasks: its data files, with their deletes; none where Spark reads them.
+        spark_reason: why Spark reads them; "": it doesn't.
+        location_ids: the ids of the locations in which Spark's files lie.
+    """
+
+    metadata: TableMetadata
+    schema: Schema
+    tasks: tuple[FileScanTask, ...] = ()
+    spark_reason: str = ""
+    location_ids: tuple[str, ...] = ()
+
+
+def _read_plan(pin: PinnedTable, session: ReadSession, io: StoresIO) -> _TablePlan:
     metadata = FromInputFile.table_metadata(io.new_input(pin.metadata))
     snapshot = None if pin.snapshot is None else metadata.snapshot_by_id(pin.snapshot)
     if pin.snapshot is not None and snapshot is None:
@@ -155,11 +226,10 @@ def open_table(table_index: int, pin: PinnedTable, session: ReadSession) -> Pinn
         table = Table(pin.key, metadata, pin.metadata, io, catalog=None)  # type: ignore[arg-type]
         tasks = tuple(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
         reason = _spark_format_reason(tasks)
-    if reason:
-        location_ids = tuple(sorted({session.location_id(pin.metadata), *_location_ids(manifests, io, session)}))
-        return PinnedDataset(SparkFiles(session, table_index, pin.name, schema, location_ids, reason))
-    files = _open_data_files(pin.name, metadata, schema, tasks, session)
-    return PinnedDataset(files or LiveRows(pin.name, metadata, io, session, schema, tasks))
+    if not reason:
+        return _TablePlan(metadata, schema, tasks)
+    location_ids = sorted({session.location_id(pin.metadata), *_location_ids(manifests, io, session)})
+    return _TablePlan(metadata, schema, (), reason, tuple(location_ids))
 
 
 def _require_schema(metadata: TableMetadata, id: int, pin: PinnedTable) -> Schema:
@@ -227,29 +297,46 @@ def _location_ids(manifests: list[Any], io: StoresIO, session: ReadSession) -> I
             yield session.location_id(entry.data_file.file_path)
 
 
-def _open_data_files(
-    name: str, metadata: TableMetadata, schema: Schema, tasks: tuple[FileScanTask, ...], session: ReadSession
-) -> DataFiles | None:
+def _open_data_files(name: str, plan: _TablePlan, session: ReadSession) -> DataFiles | None:
     """Return the files where all of them have the very schema and no deletes, else None."""
-    if not tasks or any(task.delete_files for task in tasks):
+    if not plan.tasks or any(task.delete_files for task in plan.tasks):
         return None
     format = pads.ParquetFileFormat()
 
-    def open_fragment(task: FileScanTask) -> Any:
-        file = session.open_file(task.file.file_path, task.file.file_size_in_bytes)
-        with session.attribute_errors(name, task.file.file_path):
-            parquet = format.make_fragment(pa.PythonFile(file, mode="r"))
-            return parquet, parquet.physical_schema
+    def open_fragment(task: FileScanTask) -> _OpenFile:
+        uri, size = task.file.file_path, task.file.file_size_in_bytes
+        with session.attribute_errors(name, uri):
+            tail = session.files.tail(uri) or _read_tail(session.open_file(uri, size), size)
+            file = session.open_file(uri, size, tail)
+            fragment = format.make_fragment(pa.PythonFile(file, mode="r"))
+            return _OpenFile(uri, tail, fragment, fragment.physical_schema)
 
     with ThreadPoolExecutor(_MAX_FOOTER_READS) as pool:
-        fragments = list(pool.map(open_fragment, tasks))
-    first = fragments[0][1]
-    if not all(physical.equals(first, check_metadata=False) for _, physical in fragments):
+        files = list(pool.map(open_fragment, plan.tasks))
+    session.files.keep_tails({file.uri: file.tail for file in files})
+    first = files[0].schema
+    if not all(file.schema.equals(first, check_metadata=False) for file in files):
         return None
-    if not all(_has_schema(physical, schema, metadata.format_version) for _, physical in fragments):
+    if not all(_has_schema(file.schema, plan.schema, plan.metadata.format_version) for file in files):
         return None
     plain = pa.schema([field.remove_metadata() for field in first])
-    return DataFiles(pads.FileSystemDataset([parquet for parquet, _ in fragments], plain, format))
+    return DataFiles(pads.FileSystemDataset([file.fragment for file in files], plain, format), plan.schema)
+
+
+@dataclass(frozen=True)
+class _OpenFile:
+    """A file of Parquet, its last bytes, and what its footer says."""
+
+    uri: str
+    tail: bytes
+    fragment: Any
+    schema: pa.Schema
+
+
+def _read_tail(file: ObjectReader, size: int) -> bytes:
+    """Return so much of a file's end as Arrow reads for the footer."""
+    file.seek(max(0, size - _FOOTER_BYTES))
+    return file.read()
 
 
 def _has_schema(physical: pa.Schema, schema: Schema, version: int) -> bool:

@@ -105,7 +105,8 @@ def _messages(world: Pair, base: str) -> tuple[Message, ...]:
     with world.context() as context:
         log = EventLog(context, _KEEP, 100_000)
         commits = log.read_first_since(base, log.head(), 100_000).commits
-    return tuple(Message(event.id, event.table, event.text) for commit in commits for event in commit.events)
+    events = (event for commit in commits for event in commit.events)
+    return tuple(Message(event.id, event.table, event.text, event.data_start) for event in events)
 
 
 def _deliver(world: Pair, target: _Target, base: str, events: int) -> float:

@@ -360,6 +360,9 @@ def test_events_have_the_bytes_of_november_2026() -> None:
     assert b"".join(event.text + b"\n" for event in events) == with_current_drops(
         (_BESIDE / "events.jsonl").read_bytes()
     )
+    for event in events:
+        sent = Message(event.id, event.table, event.text, event.data_start)
+        assert sent.binary() == Message(event.id, event.table, event.text).binary()
 
 
 def with_current_drops(written: bytes) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from proton import Delivery, ProtonException, SSLDomain, Timeout
@@ -21,6 +22,7 @@ from sterna.config.registry.connection import Credential
 from sterna.config.sections.sinks import AmqpAddress
 from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable, SternaError
 
+_WRITE_MESSAGES = 50  # after so many what was encoded goes out, while others are encoded; brokers sync once for all
 _CLOSE_SECONDS = 1.0  # the wait for a broker's answer when a connection is closed
 _TOO_LARGE = "amqp:link:message-size-exceeded"
 # Conditions by which a broker rejects a message though nothing is wrong with it: a full queue, above all.
@@ -112,21 +114,30 @@ class AmqpSender:
         """Send messages until one is rejected before the next of its table; return why the next one can't be sent."""
         sender = self._open()
         in_flight: dict[str, Any] = {}
-        for message in messages:
+        for index, message in enumerate(messages, start=1):
             encoded = encode_message(message)
             if (problem := _size_error(sender, encoded)) is not None:
                 return problem
             if (previous := in_flight.get(message.table)) is not None:
-                self._wait(_all_settled([previous]))
+                if not (previous.remote_state or previous.settled):
+                    self._wait(_all_settled([previous]))
                 if previous.remote_state != Delivery.ACCEPTED:
                     return None
-            try:
-                self._wait(lambda: sender.link.credit > 0)
-            except Timeout:  # brokers with a full disk or memory grant no credit
-                return ReceiverUnreachable("the broker grants no credit: it may be full")
+            if sender.link.credit <= 0:
+                try:
+                    self._wait(lambda: sender.link.credit > 0)
+                except Timeout:  # brokers with a full disk or memory grant no credit
+                    return ReceiverUnreachable("the broker grants no credit: it may be full")
             in_flight[message.table] = _start_delivery(sender, encoded)
             deliveries.append(in_flight[message.table])
+            if index % _WRITE_MESSAGES == 0:
+                self._exchange()
         return None
+
+    def _exchange(self) -> None:
+        """Write what is ready, and read what has come, without a wait: the broker works while more is encoded."""
+        with suppress(Timeout):
+            self._wait(lambda: False, 0.0)
 
     def _open(self) -> BlockingSender:
         if time.monotonic() - self._last_used > self.idle_seconds:
@@ -148,9 +159,9 @@ class AmqpSender:
             self._sender = self._connection.create_sender(self._settings.topic)
         return self._sender
 
-    def _wait(self, done: Callable[[], bool]) -> None:
+    def _wait(self, done: Callable[[], bool], seconds: float | None = None) -> None:
         assert self._connection is not None
-        self._connection.wait(done, timeout=self.answer_seconds)
+        self._connection.wait(done, timeout=self.answer_seconds if seconds is None else seconds)
 
 
 def open_sender(settings: AmqpAddress, credential: Credential | None) -> AmqpSender:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -23,6 +24,7 @@ from sterna.config.sections.sinks import KafkaTopic
 from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable, SternaError
 
 _FLUSH_SECONDS = 0.1  # a flush of 0.2 s calls back after a fatal error, which is pending then
+_CHUNK_MESSAGES = 200  # that are passed, or encoded, before reports are looked at
 _MAX_CLOSE_FLUSHES = 10
 _UNKNOWN_TOPIC_MS = 5_000
 _MAX_MESSAGE_BYTES = 100_000_000  # the broker decides on sizes
@@ -56,14 +58,16 @@ class _PendingMessages:
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._reports: dict[int, Report] = {}
+        self._failures: dict[int, KafkaError] = {}
         tables: dict[str, list[int]] = {}
         for index, message in enumerate(messages):
             tables.setdefault(message.table, []).append(index)
-        # By the index of a table's first message: the messages that wait for it.
+        # By the index of a table's first message, until that is acknowledged: the messages that wait for it.
         self._followers = {first: others for first, *others in tables.values()}
         self._first_indexes = frozenset(self._followers)
         self._ready = deque(self._followers)
         self._size = len(messages)
+        self._acknowledged = 0
 
     def next_index(self) -> int | None:
         """Return the index of a message that may be sent, None if there is none now."""
@@ -81,13 +85,18 @@ class _PendingMessages:
 
         def store_report(error: KafkaError | None, delivered: Any) -> None:
             self._reports[index] = (error, delivered if index in self._first_indexes else None)
+            if error is not None:
+                self._failures[index] = error
 
         return store_report
 
     @property
     def is_pending(self) -> bool:
         """Not all is acknowledged, and none has failed."""
-        return not self.is_complete and all(map(self._is_acknowledged, self._reports))
+        failed = self._failures or any(
+            index in self._reports and not self._is_acknowledged(index) for index in self._followers
+        )
+        return not failed and not self.is_complete
 
     @property
     def is_complete(self) -> bool:
@@ -97,18 +106,20 @@ class _PendingMessages:
     @property
     def acknowledged_count(self) -> int:
         """How many are acknowledged, from the first one on."""
-        return next((index for index in range(self._size) if not self._is_acknowledged(index)), self._size)
+        while self._acknowledged < self._size and self._is_acknowledged(self._acknowledged):
+            self._acknowledged += 1
+        return self._acknowledged
 
     @property
     def error(self) -> KafkaError | None:
         """Why the first one that isn't acknowledged isn't."""
-        error = self._reports.get(self.acknowledged_count, (None, None))[0]
+        error = self._failures.get(self.acknowledged_count)
         return None if error is None or error.code() in _PURGE_ERRORS else error
 
     @property
     def permanent_error(self) -> KafkaError | None:
         """Why one of them never will be."""
-        return next((error for error, _ in self._reports.values() if error and error.code() in _PERMANENT_ERRORS), None)
+        return next((error for error in self._failures.values() if error.code() in _PERMANENT_ERRORS), None)
 
     def _is_acknowledged(self, index: int) -> bool:
         """Return whether a broker has a message.
@@ -154,15 +165,7 @@ class KafkaSender:
         pending = _PendingMessages(messages)
         self._connection_error = fatal_error = None
         try:
-            producer = self._open()
-            record = cache(lambda index: build_record(messages[index]))
-            self.produce(producer, pending, record)
-            for index in range(len(messages)):  # encode while the producer connects
-                record(index)
-            deadline = time.monotonic() + self.ack_timeout_seconds
-            while pending.is_pending and time.monotonic() < deadline:
-                producer.flush(_FLUSH_SECONDS)
-                self.produce(producer, pending, record)
+            self._send_all(self._open(), messages, pending)
         except KafkaException as error:
             fatal_error = error.args[0]
         connection_error = fatal_error or self._connection_error
@@ -176,6 +179,21 @@ class KafkaSender:
             else _delivery_error(pending.permanent_error or pending.error or connection_error),
         )
 
+    def _send_all(self, producer: Producer, messages: Sequence[Message], pending: _PendingMessages) -> None:
+        """Send until all is acknowledged, one has failed, or the time is over.
+
+        While nothing may be sent, others are encoded; what the producer has goes out meanwhile, by its own threads.
+        """
+        record = cache(lambda index: build_record(messages[index]))
+        unencoded = iter(range(len(messages)))
+        deadline = time.monotonic() + self.ack_timeout_seconds
+        while pending.is_pending and time.monotonic() < deadline:
+            if not self.produce(producer, pending, record):
+                encoded = [record(index) for index in islice(unencoded, _CHUNK_MESSAGES)]
+                if not encoded:
+                    producer.flush(_FLUSH_SECONDS)
+            producer.poll(0)
+
     def close(self) -> None:
         """See `Sender.close`."""
         producer, self._producer = self._producer, None
@@ -187,16 +205,20 @@ class KafkaSender:
                 if not producer.flush(_FLUSH_SECONDS):
                     return
 
-    def produce(self, producer: Producer, pending: _PendingMessages, record: Callable[[int], Record]) -> None:
-        """Pass the messages that may be sent to the producer, as many as fit into its queue."""
+    def produce(self, producer: Producer, pending: _PendingMessages, record: Callable[[int], Record]) -> int:
+        """Pass messages that may be sent to the producer, as many as fit into its queue; return how many."""
         topic = self._settings.topic
-        while (index := pending.next_index()) is not None:
+        for count in range(_CHUNK_MESSAGES):
+            index = pending.next_index()
+            if index is None:
+                return count
             try:
                 value, key, headers = record(index)
                 producer.produce(topic, value, key, on_delivery=pending.delivery_callback(index), headers=headers)
             except BufferError:  # the queue is full
-                return
+                return count
             pending.mark_sent()
+        return _CHUNK_MESSAGES
 
     def _open(self) -> Producer:
         if self._producer is None:

@@ -14,6 +14,8 @@ KAFKA_PREFIX = "ce_"
 """Prefix of an attribute in Kafka's headers: CloudEvents 1.0.2, "Kafka Protocol Binding", binary mode."""
 AMQP_PREFIX = "cloudEvents:"
 """Prefix of an attribute in AMQP's application properties: CloudEvents 1.0.2, "AMQP Protocol Binding", binary mode."""
+DATA_MEMBER = b',"data":'
+"""What is before an event's data, where they are its last member."""
 WEBHOOK_ID = "webhook-id"
 WEBHOOK_TIMESTAMP = "webhook-timestamp"
 WEBHOOK_SIGNATURE = "webhook-signature"
@@ -27,19 +29,25 @@ class Message:
         id: the event's id, the same at each repetition.
         table: the table that it is about, within which order is kept.
         payload: the whole event as JSON (CloudEvents 1.0, structured mode).
+        data_start: where the data begins in it, if they are its last member; 0: that isn't known.
     """
 
     id: str
     table: str
     payload: bytes = field(repr=False)
+    data_start: int = 0
 
     def binary(self) -> tuple[Mapping[str, str], bytes]:
         """Return the attributes and the data, as JSON, for CloudEvents 1.0 in binary mode."""
-        envelope = json.loads(self.payload)
-        data = envelope.pop("data")
+        if self.data_start:
+            envelope = json.loads(self.payload[: self.data_start - len(DATA_MEMBER)] + b"}")
+            data = self.payload[self.data_start : -1]
+        else:
+            envelope = json.loads(self.payload)
+            data = dump_json(envelope.pop("data"))
         envelope.pop("datacontenttype", None)
         attributes = {name: str(value).encode(errors="replace").decode() for name, value in envelope.items()}
-        return attributes, dump_json(data)
+        return attributes, data
 
 
 @dataclass(frozen=True)

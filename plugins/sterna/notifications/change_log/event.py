@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
 
+from sterna.brokers.message import DATA_MEMBER
 from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Delete, Key, Put, key_name
 from sterna.catalog.tables import content_snapshot_id
 from sterna.codec import dump_json
@@ -56,12 +57,14 @@ class Event:
         type: one of `TYPES`.
         table: the key name.
         text: the whole event as JSON, in UTF-8.
+        data_start: where its data begin in the text.
     """
 
     id: str
     type: str
     table: str
     text: bytes = field(repr=False)
+    data_start: int = 0
 
 
 def build_events(commit: Commit, details: CommitDetails, region: str, branch: str) -> tuple[Event, ...]:
@@ -146,5 +149,5 @@ def _build_event(commit: Commit, change: _TableChange, index: int, number: int, 
         envelope["sequence"] = f"{number:012d}.{index:06d}"
     if change.update.current is not None:
         envelope["snapshotid"] = str(change.update.current)
-    envelope["data"] = body
-    return Event(id, change.type, change.table, dump_json(envelope))
+    head = dump_json(envelope)[:-1] + DATA_MEMBER
+    return Event(id, change.type, change.table, head + dump_json(body) + b"}", len(head))

@@ -232,7 +232,7 @@ class Deliverer(Reconciler[Outbox, tuple[Message, ...], int]):
         for commit_events in segment.commits:
             moment, hash = commit_events.commit.commit_time, commit_events.commit.hash
             events = [event for event in commit_events.events if self.job.accepts(event.table)]
-            messages = [Message(event.id, event.table, event.text) for event in events]
+            messages = [Message(event.id, event.table, event.text, event.data_start) for event in events]
             self._pending += [_PendingStep(moment, hash, message) for message in messages]
             self._pending.append(_PendingStep(moment, hash))
             self._read_up_to = hash

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -41,6 +42,38 @@ def test_patterns_choose_tables(branch: Branch) -> None:
         branch.update("a", "b1")
         branch.update("b2")
         assert tables(stream.events(2)) == ["ns.b1", "ns.b2"]
+
+
+def test_streams_of_several_patterns_get_each_event_once_and_in_order(branch: Branch) -> None:
+    """Few at a time, more than are written to all at once, and none that is for one of them."""
+    updates = [("a1",), ("b1",), ("a1", "b2"), tuple(f"a{number:03}" for number in range(70)), ("b1",), ("a1",)]
+    patterns = {"ns.a*": "ns.a", "ns.b*": "ns.b", "ns.*": "ns."}
+    with gateway(branch) as running, ExitStack() as stack:
+        streams = [(patterns[text], stack.enter_context(Stream(running.url, tables=text))) for text in [*patterns] * 3]
+        for number, names in enumerate(updates):
+            branch.update(*names)
+            if number % 2:
+                time.sleep(0.1)  # a poll between two commits, or none
+        for prefix, stream in streams:
+            expected = [f"ns.{name}" for names in updates for name in names if f"ns.{name}".startswith(prefix)]
+            assert tables(stream.events(len(expected))) == expected
+
+
+def test_a_request_behind_an_open_stream_keeps_no_event_from_it(branch: Branch) -> None:
+    """A client may send its next request before the answer to this one has ended (RFC 9112, 9.3.2)."""
+    with gateway(branch) as running:
+        address = httpx.URL(running.url)
+        with socket.create_connection((address.host, address.port or 80), timeout=10) as link:
+            link.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            received = b""
+            while b"\n\n" not in received:
+                received += link.recv(65536)
+            link.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            for name in ("a", "b"):
+                branch.update(name)
+                while f'"ns.{name}"'.encode() not in received:
+                    received += link.recv(65536)
+        assert received.count(b"HTTP/1.1") == 1
 
 
 def test_the_letters_of_all_patterns_are_bounded(branch: Branch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sterna.errors import CatalogUnreachable, SternaError
@@ -66,10 +67,13 @@ class BranchPoller:
     Args:
         source: reads the branch's log.
         options: intervals and sizes.
+        on_events: called with the events that were added to the buffer, before waiters wake; with none where what they
+            have sent isn't all that matters: a rewind, or the stop.
     """
 
     source: EventLog
     options: PollerOptions = PollerOptions()
+    on_events: Callable[[Sequence[SerializedEvent]], None] = lambda events: None
     counts: PollerCounts = field(default_factory=PollerCounts)
     generation: int = 0  # counts rewinds: positions of an older generation are invalid
     buffer: EventBuffer | None = None
@@ -106,6 +110,7 @@ class BranchPoller:
     def stop(self) -> None:
         """Stop polling, and wake all waiters."""
         self.stopping = True
+        self.on_events(())
         self._wake()
 
     async def wait(self, seconds: float) -> bool:
@@ -177,10 +182,13 @@ class BranchPoller:
         if self.buffer is not None:
             segment = await asyncio.to_thread(self.source.read_since, self.buffer.head, head)
             if segment.complete:
-                self._count(self.buffer.append(segment.commits), len(segment.commits))
+                added = self.buffer.append(segment.commits)
+                self._count(added, len(segment.commits))
                 if segment.commits:
                     self.counts.delay = max(0.0, time.time() - segment.commits[-1].commit.commit_time.timestamp())
                 self._busy_until = time.monotonic() + _BUSY_SECONDS
+                if added:
+                    self.on_events(added)
                 self._wake()
                 return
             self.counts.rewinds += 1
@@ -189,6 +197,7 @@ class BranchPoller:
         buffer = EventBuffer(segment.base, self.options.buffer_events)
         buffer.append(segment.commits)
         self.buffer, self.generation, self._exhausted = buffer, self.generation + 1, ""
+        self.on_events(())
         self._wake()
 
     def _can_extend(self, buffer: EventBuffer, cursor: Cursor) -> bool:

@@ -68,7 +68,7 @@ class Subscription:
     """A position in the buffer, and what is sent from there.
 
     Args:
-        event_filter: which tables' events are sent.
+        event_filter: which tables' events are sent; also an attribute, `filter`.
         delivery: what happens when the client falls behind.
         expires_at: the token's expiry, as Unix time; None: never.
     """
@@ -81,7 +81,7 @@ class Subscription:
         expires_at: float | None = None,
     ) -> None:
         self._poller = poller
-        self._filter = event_filter
+        self.filter = event_filter
         self._delivery = delivery
         self._expires_at = expires_at
         self._position = 0
@@ -134,6 +134,18 @@ class Subscription:
         )
         return self.cursor if caught_up else ""
 
+    def seconds_left(self, seconds: float) -> float:
+        """Return so many seconds, or those until the token expires where that comes sooner."""
+        return seconds if self._expires_at is None else min(seconds, self._expires_at - time.time())
+
+    def mark_caught_up(self) -> None:
+        """Note that the client had all events until now."""
+        self._caught_up_at = time.monotonic()
+
+    def skip(self, count: int) -> None:
+        """Move behind some events that were sent to the client, or aren't for it."""
+        self._position += count
+
     def _read_messages(self, buffer: EventBuffer) -> list[Message]:
         if (
             time.monotonic() - self._caught_up_at > BEHIND_SECONDS
@@ -142,24 +154,21 @@ class Subscription:
             return self._catch_up(buffer)
         events = buffer.read(self._position, _MAX_BATCH_EVENTS)
         self._position += len(events)
-        visible = [event for event in events if self._filter.allows(event.table)]
+        visible = [event for event in events if self.filter.allows(event.table)]
         return [EventsMessage(visible)] if visible else []
 
     def _catch_up(self, buffer: EventBuffer) -> list[Message]:
         if self._delivery == "all":
             return [CloseMessage("behind")]
-        tables = [table for table in buffer.tables(self._position) if self._filter.allows(table)]
+        tables = [table for table in buffer.tables(self._position) if self.filter.allows(table)]
         condensed = buffer.condense(self._position, tables)
         self._position, self._caught_up_at = buffer.end_position, time.monotonic()
         skipped: list[Message] = [SkipMessage(condensed.omitted)] if condensed.omitted else []
         return [*skipped, *([EventsMessage(condensed.newest)] if condensed.newest else [])]
 
     async def _wait(self, deadline: float) -> bool:
-        remaining = deadline - time.monotonic()
-        if self._expires_at is not None:
-            remaining = min(remaining, self._expires_at - time.time())
-        changed = await self._poller.wait(remaining)
-        self._caught_up_at = time.monotonic()
+        changed = await self._poller.wait(self.seconds_left(deadline - time.monotonic()))
+        self.mark_caught_up()
         return changed
 
     def _closing_message(self) -> CloseMessage | None:

@@ -20,6 +20,7 @@ from sterna.notifications.subscriptions.subscription import EventsMessage, Messa
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import CLIENT_CLOSED_REQUEST, RequestError, unavailable
 from sterna.serving.http.events_responses import EVENTS_RESPONSES, TABLES_RESPONSES, TICKETS_RESPONSES, TicketBody
+from sterna.serving.http.fanout import Fanout
 from sterna.serving.http.socket import serve_socket
 from sterna.serving.http.stream import EventStream, count_messages, run_while_connected
 from sterna.serving.http.table_list import TablesAnswerCache
@@ -67,6 +68,8 @@ class EventsRouter:
     def __init__(self, gateway: Gateway, poller: BranchPoller) -> None:
         self._gateway = gateway
         self._poller = poller
+        self._fanout = Fanout(gateway.metrics)
+        poller.on_events = self._fanout.write
         self._filters = EventFilters(gateway.audience)
         self._answers = TablesAnswerCache(poller.source.region, poller.source.branch)
         self.router = APIRouter(tags=["events"])
@@ -92,7 +95,7 @@ class EventsRouter:
         """
         query, reader = await self._parse_request(request)
         if query.wait is None:
-            return _StreamResponse(self._gateway, self._subscribe(query, reader), query, reader)
+            return _StreamResponse(self._gateway, self._fanout, self._subscribe(query, reader), query, reader)
         with self._gateway.admit_stream("poll", reader):
             answer = await run_while_connected(request.receive, self._poll(query, reader))
         return Response(status_code=CLIENT_CLOSED_REQUEST) if answer is None else answer
@@ -177,15 +180,18 @@ class EventsRouter:
 class _StreamResponse(Response):
     """A stream that has one of the places as long as it lasts."""
 
-    def __init__(self, gateway: Gateway, subscription: Subscription, query: EventsQuery, reader: Reader) -> None:
-        self._gateway, self._subscription, self._query, self._reader = gateway, subscription, query, reader
+    def __init__(
+        self, gateway: Gateway, fanout: Fanout, subscription: Subscription, query: EventsQuery, reader: Reader
+    ) -> None:
+        self._gateway, self._fanout = gateway, fanout
+        self._subscription, self._query, self._reader = subscription, query, reader
         self.background = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Send until the client goes, or is sent away."""
         with self._gateway.admit_stream("sse", self._reader):
             resync = await _start(self._subscription, self._query)
-            await EventStream(self._gateway, self._subscription, resync)(scope, receive, send)
+            await EventStream(self._gateway, self._fanout, self._subscription, resync)(scope, receive, send)
 
 
 async def _start(subscription: Subscription, query: EventsQuery) -> ResyncMessage | None:

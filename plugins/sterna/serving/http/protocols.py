@@ -7,11 +7,14 @@ import socket
 from contextlib import suppress
 from typing import Any
 
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from sterna.serving.http.context import ServeOptions
+from sterna.serving.http.fanout import StreamConnection
 
+_CONNECTION = "sterna.connection"  # of a scope's extensions
 _MAX_HEADER_BYTES = 16 * 1024
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -94,6 +97,18 @@ class _HttpProtocol(_WriteTimeoutProtocol, HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._in_headers, self._extra_header_bytes, self._kept_header_bytes = True, 0, 0
         super().on_message_begin()
+        scope: Any = self.scope
+        scope.setdefault("extensions", {})[_CONNECTION] = self
+
+    def write_chunk(self, chunk: bytes) -> bool:
+        """Write a chunk of the response under way, unless the client takes nothing now; return whether it was
+        written.
+        """
+        cycle: Any = self.cycle
+        if self.flow.write_paused or self.transport.is_closing() or not cycle.chunked_encoding:
+            return False
+        self.transport.write(chunk)
+        return True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._kept_header_bytes <= _MAX_HEADER_BYTES:  # the app refuses the request by those that are kept
@@ -122,6 +137,12 @@ class _HttpProtocol(_WriteTimeoutProtocol, HttpToolsProtocol):
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
+
+
+def stream_connection(scope: Scope) -> StreamConnection | None:
+    """Return the connection of a request, to write its response's chunks to; None under another server."""
+    connection: StreamConnection | None = scope.get("extensions", {}).get(_CONNECTION)
+    return connection
 
 
 class _WebSocketProtocol(_WriteTimeoutProtocol, WebSocketsSansIOProtocol):

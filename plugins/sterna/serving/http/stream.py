@@ -19,6 +19,8 @@ from sterna.notifications.subscriptions.subscription import (
 )
 from sterna.notifications.subscriptions.subscription import EventsMessage as SendEvents
 from sterna.serving.http.context import Gateway
+from sterna.serving.http.fanout import Fanout, StreamConnection
+from sterna.serving.http.protocols import stream_connection
 
 T = TypeVar("T")
 _HEADERS = [
@@ -33,19 +35,22 @@ class EventStream:
     """An ASGI response.
 
     Args:
+        fanout: writes to it while it has every event.
         resync: the first message, if any.
     """
 
-    def __init__(self, gateway: Gateway, subscription: Subscription, resync: ResyncMessage | None) -> None:
-        self._gateway = gateway
+    def __init__(
+        self, gateway: Gateway, fanout: Fanout, subscription: Subscription, resync: ResyncMessage | None
+    ) -> None:
+        self._gateway, self._fanout = gateway, fanout
         self._subscription = subscription
         self._resync = resync
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the client goes, or is sent away."""
-        await run_while_connected(receive, self._send_all(send))
+        await run_while_connected(receive, self._send_all(send, stream_connection(scope)))
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, send: Send, connection: StreamConnection | None) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
         await send(start)
         # A client that leaves before the first event, and returns, has missed nothing: it has a cursor from here on.
@@ -58,7 +63,7 @@ class EventStream:
             send, preamble.encode() + (b"".join(self._frames([self._resync])) if self._resync else b"")
         )
         while True:
-            messages = await self._subscription.next_messages(self._gateway.options.heartbeat)
+            messages = await self._next_messages(connection)
             # An id without data moves the client's cursor past what wasn't for it, and is no event.
             cursor = "" if messages else self._subscription.caught_up_cursor
             keepalive = f"id: {cursor}\n\n".encode() if cursor not in ("", sent_cursor) else b":\n\n"
@@ -67,6 +72,13 @@ class EventStream:
             if messages and isinstance(messages[-1], CloseMessage):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
                 return
+
+    async def _next_messages(self, connection: StreamConnection | None) -> list[Message]:
+        seconds = self._gateway.options.heartbeat
+        if connection is not None and self._subscription.caught_up_cursor:
+            await self._fanout.follow(self._subscription, connection, seconds)
+            seconds = 0.0
+        return await self._subscription.next_messages(seconds)
 
     def _frames(self, messages: list[Message]) -> Iterator[bytes]:
         count_messages(self._gateway, "sse", messages)

@@ -1,8 +1,9 @@
-"""Loads files that come at a rate with dlt, as its rival does: run by a Python that has dlt, and nothing of sterna.
+"""Loads files that come at a rate with dlt into Iceberg tables: run by a Python that has dlt, and nothing of sterna.
 
 Standard input is JSON: `folder` with files `<table>-<number>.parquet`, `order` of their names, `rate` a second, `into`,
-`every` so many seconds a load, and when to give `up`. It prints the seconds of each file from when it was due until it
-was loaded.
+`every` so many seconds a load, and when to give `up`; `dataset`, the namespace; `store` and `catalog`, the credentials
+of its bucket and the settings of PyIceberg's catalog. It prints the seconds of each file from when it was due until it
+was committed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ import pyarrow.parquet as pq
 def main() -> None:
     """Load the files that standard input names."""
     job = json.load(sys.stdin)
-    target = dlt.destinations.filesystem(bucket_url=f"file://{job['into']}")
-    pipeline = dlt.pipeline("rival", pipelines_dir=f"{job['into']}-state", destination=target, dataset_name="bench")
+    dlt.secrets["iceberg_catalog.iceberg_catalog_type"] = "rest"
+    dlt.secrets["iceberg_catalog.iceberg_catalog_config"] = job["catalog"]
+    target = dlt.destinations.filesystem(bucket_url=job["into"], credentials=job["store"])
+    state = f"{job['folder']}-state"
+    pipeline = dlt.pipeline("rival", pipelines_dir=state, destination=target, dataset_name=job["dataset"])
     _load(pipeline, job, job["order"][:7])  # it warms up
     print(json.dumps(_follow(pipeline, job)), flush=True)
 
@@ -45,8 +49,8 @@ def _load(pipeline: Any, job: dict[str, Any], names: list[str]) -> None:
     tables: dict[str, list[Any]] = {}
     for name in names:
         tables.setdefault(name.split("-")[0], []).append(pq.read_table(Path(job["folder"], name)))
-    resources = [dlt.resource(files, name=table) for table, files in tables.items()]
-    pipeline.run(resources, loader_file_format="parquet").raise_on_failed_jobs()
+    resources = [dlt.resource(files, name=table, table_format="iceberg") for table, files in tables.items()]
+    pipeline.run(resources).raise_on_failed_jobs()
 
 
 if __name__ == "__main__":

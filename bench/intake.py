@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
@@ -134,18 +135,21 @@ def gateways(
 
 
 @contextmanager
-def working(world: Pair, door: Door, workers: int = 1, memory: str = "2g") -> Iterator[list[Path]]:
+def working(
+    world: Pair, door: Door, workers: int = 1, memory: str = "2g", registry: Path | None = None
+) -> Iterator[list[Path]]:
     """Run `sterna ingest run` so many times, and wait until each has published a batch.
 
     Args:
         door: the region's gateway.
         memory: the heap of each one's JVM.
+        registry: by which they find stores and catalog; None: the deployment's.
 
     Yields:
         Their logs.
     """
     command = [sys.executable, "-m", "sterna.cli.main", "ingest", "run", "--region", door.region]
-    command += ["--registry", str(world.stage.registry), "--services", str(services_of(world))]
+    command += ["--registry", str(registry or world.stage.registry), "--services", str(services_of(world))]
     with temporary_environment(spark_environment(world.stage.work, memory=memory)), ExitStack() as stack:
         logs = []
         for number in range(workers):
@@ -167,17 +171,20 @@ def make_table(world: Pair, table: str, schema: pa.Schema) -> None:
     catalog.create_table(table, schema)
 
 
-def on_main(world: Pair, table: str) -> tuple[pa.Table, int]:
-    """Return the rows of a table of `main`, read from its files on disk, and how many files these are."""
+def on_main(world: Pair, table: str, columns: Sequence[str] | None = None) -> tuple[pa.Table, int]:
+    """Return rows of a table of `main`, read from its files on disk, and how many files these are.
+
+    Args:
+        columns: what to read of them; None: all.
+    """
     paths = [task.file.file_path for task in open_writer(world).load_table(table).scan().plan_files()]
-    return pa.concat_tables([pq.read_table(world.path(path)) for path in paths]), len(paths)
+    return pa.concat_tables([pq.read_table(world.path(path), columns=columns) for path in paths]), len(paths)
 
 
 def check_rows(world: Pair, table: str, rows: int) -> int:
     """See that a table has the ids from 0 on, so many, each once; return how many files have them."""
-    stored, files = on_main(world, table)
-    ids = stored.column("id").to_numpy()
-    ids.sort()
+    stored, files = on_main(world, table, ["id"])
+    ids = np.sort(stored.column("id").to_numpy())
     assert len(ids) == rows, f"{table}: {len(ids)} rows on main, of {rows}"
     assert (ids == range(rows)).all(), f"{table}: a row is lost, and another one there twice"
     return files

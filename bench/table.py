@@ -47,7 +47,7 @@ _CASES = {
         "backlog at 56 files a second, 10 min",
         "files into one at 56 files a second, 10 min",
     ),
-    "day": ("8.1 files/s, 0.25 of a day's bytes, 3 min",),
+    "day": ("8.1 files/s, 0.5 of a day's bytes, 5 min",),
     "commits": (
         "60 a minute from one region, 1 min, p99",
         "30 a minute from each of two regions, 1 min, p99",
@@ -63,7 +63,7 @@ _CASES = {
     ),
     "arrive": ("accepted, until on main, p50", "on main, until eu serves it, with follow, p50"),
     "kafka": ("1000000 rows", "files of 1000000 rows"),
-    "workers": ("20 batches of 100 files, 4 tables",),
+    "workers": ("20 batches of 100 files, 4 tables, over an ocean",),
     "capacity": (),
     "kpi": ("a figure of 10000000 rows", "1000 askers"),
     "materialize": ("1000000 rows", "1000 changes in 1000000 rows"),

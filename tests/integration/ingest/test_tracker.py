@@ -183,6 +183,15 @@ def test_workers_take_the_oldest_and_never_the_same(eu: TrackedInbox) -> None:
     assert again is not None and (again.number, again.attempts, again.reason) == (1, 2, "the home is dark")
 
 
+def test_workers_take_batches_of_tables_that_no_other_has_first(eu: TrackedInbox) -> None:
+    for table in ("acme.x", "acme.x", "acme.x", "acme.y"):
+        eu.drop(to=destination(table))
+        eu.close(files=1)
+    claimed = [eu.queue.claim(worker, LEASE) for worker in ("a", "b", "a", "b")]
+    names = [(batch.destination.table, batch.number) for batch in claimed if batch is not None]
+    assert names == [("acme.x", 1), ("acme.y", 1), ("acme.x", 2), ("acme.x", 3)]
+
+
 def test_a_zombie_learns_that_its_batch_is_somebody_elses(eu: TrackedInbox) -> None:
     eu.drop()
     eu.close(files=1)

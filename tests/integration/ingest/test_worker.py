@@ -187,6 +187,32 @@ def test_every_kind_of_partition_and_format(room: WorkerFixture, spec: str) -> N
     assert [row[0] for row in room.world.sql(f"SELECT id FROM {room.name()} WHERE id = 2")] == [2]
 
 
+def test_a_file_by_arrow_tells_of_its_rows_what_spark_s_own_tells(room: WorkerFixture) -> None:
+    """A table that keeps rows in their order, and two that Spark writes: one is sorted, one asks for Bloom filters."""
+    columns = "id BIGINT, name STRING, amount DECIMAL(10, 2), day DATE, at TIMESTAMP, code BINARY, tags ARRAY<STRING>"
+    told = []
+    for table, more in (("plain", ""), ("sorted", "WRITE ORDERED BY id"), ("filtered", "")):
+        create(room, columns, table=table)
+        if more:
+            room.world.sql(f"ALTER TABLE {room.name(table)} {more}")
+    name = "write.parquet.bloom-filter-enabled.column.id"
+    room.world.sql(f"ALTER TABLE {room.name('filtered')} SET TBLPROPERTIES ('{name}'='true')")
+    for table in ("plain", "sorted", "filtered"):
+        row = {"name": "a name of more than sixteen letters", "amount": "1.25", "day": "2026-01-02", "code": "/w=="}
+        more_rows = [{"id": 2, "at": "2026-01-02T03:04:05Z", "tags": ["x", None]}, {"id": 3, "name": "z"}]
+        room.send({"id": 1, **row}, *more_rows, table=table)
+    room.close()
+    assert [outcome.state for outcome in room.work()] == [State.PUBLISHED] * 3
+    for table in ("plain", "sorted", "filtered"):
+        metrics = "record_count, value_counts, null_value_counts, lower_bounds, upper_bounds"
+        ((uri, *values),) = room.world.sql(f"SELECT file_path, {metrics} FROM {room.name(table)}.files")
+        assert uri.startswith("s3://eu-lake/")
+        with pq.ParquetFile(pa.BufferReader(room.context.objects.read(uri))) as file:
+            told.append((file.metadata.created_by.partition(" ")[0], values, room.rows(table=table)))
+    assert [writer for writer, _, _ in told] == ["parquet-cpp-arrow", "parquet-mr", "parquet-mr"]
+    assert told[0][1:] == told[1][1:] == told[2][1:]
+
+
 def test_a_table_is_made_and_grows(room: WorkerFixture) -> None:
     room.send({"id": 1, "score": 1.5, "tags": ["a"]}, table="auto")
     room.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -16,7 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.config.sections.ingest import Ingest
-from sterna.errors import BatchRejected, CatalogStateUnknown, LeaseLost, TableGone, TableMoved, TrackerContradicts
+from sterna.errors import (
+    BatchRejected,
+    CatalogStateUnknown,
+    LeaseLost,
+    ObjectMissing,
+    TableGone,
+    TableMoved,
+    TrackerContradicts,
+)
 from sterna.pipelines.ingest.batch_publisher import BatchPublisher, StepContext, publish_batch
 from sterna.pipelines.ingest.columns import Column, Evolution
 from sterna.pipelines.ingest.fetch import ReadLimits, count_dead_rows, dead_letters_uri, fetch_rows, write_dead_letters
@@ -27,6 +36,7 @@ from sterna.pipelines.ingest.read_rows import dead_schema
 from sterna.pipelines.publish.decide import position_properties
 from sterna.pipelines.publish.model import SnapshotState, TableState
 from sterna.pipelines.publish.protocol import LoadedTable
+from sterna.storage.objects import Objects
 from tests.support.stores import Stores, file_stores
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -114,6 +124,51 @@ def test_a_file_over_the_limit_of_metadata_files_is_read_all_the_same(stores: St
     columns = (Column("id", "long"),)
     with fetch_rows(stores.objects, BATCH, [drop], columns, evolve="none", max_value_bytes=1_000) as rows:
         assert (rows.report.rows, rows.report.bad) == (100, 0)
+
+
+class _MeetingObjects:
+    """Stores that answer a read once so many reads wait for one."""
+
+    def __init__(self, objects: Objects, reads: int) -> None:
+        self._objects, self._barrier, self.mapping = objects, threading.Barrier(reads), objects.mapping
+
+    def open(self, location: Any) -> Any:
+        self._barrier.wait(60)
+        return self._objects.open(location)
+
+
+def _lines(stores: Stores, name: str, number: int) -> Upload:
+    content = b'{"id": %d}\n' % number
+    uri, digest = f"{stores.eu}/inbox/acme/acme.t/{name}", hashlib.sha256(content).hexdigest()
+    stores.put(uri, content)
+    return Upload(name, DESTINATION, name, "", Format.JSON_LINES, len(content), 1, digest, uri, NOW)
+
+
+def test_drops_are_fetched_at_once_and_read_in_their_order(stores: Stores) -> None:
+    drops = [_lines(stores, f"d{number}", number) for number in range(8)]
+    objects, columns, steps = _MeetingObjects(stores.objects, 4), (Column("id", "long"),), list[None]()
+    with fetch_rows(
+        objects,  # type: ignore[arg-type]
+        BATCH,
+        drops,
+        columns,
+        evolve="none",
+        max_value_bytes=1_000,
+        on_progress=lambda: steps.append(None),
+    ) as rows:
+        ids = [table.column("id").to_pylist() for table in rows.slices(columns)]
+    assert (ids, len(steps)) == ([list(range(8))], 9)
+
+
+def test_a_drop_that_is_missing_among_others_is_named_and_leaves_nothing_here(stores: Stores) -> None:
+    drops = [_lines(stores, f"d{number}", number) for number in range(20)]
+    gone = replace(drops[3], uri=f"{drops[3].uri}-gone")
+    with (
+        pytest.raises(ObjectMissing, match=r"d3-gone"),
+        fetch_rows(stores.objects, BATCH, [*drops[:3], gone, *drops[4:]], (Column("id", "long"),), "none", 1_000),
+    ):
+        pass
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sterna-objects")]
 
 
 @pytest.mark.parametrize("content", [b'{"id": 1}\n{"id": 2, "x": 7}\n', b'{"id": 1, "x": 2}\n{"id": 2}\n'])

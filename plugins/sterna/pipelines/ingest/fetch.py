@@ -33,12 +33,16 @@ from sterna.pipelines.ingest.read_job import (
     UploadFile,
 )
 from sterna.pipelines.ingest.topic_offsets import MessageRange
+from sterna.storage.memory_budget import MemoryBudget, map_ordered
 from sterna.storage.objects import Objects
 from sterna.storage.write import read_file, write_file
 
 _MAX_MISSING_ATTEMPTS = 3  # attempts, before an object that is missing counts as lost
+_MAX_FETCHES = 32  # at once
+_MAX_FETCH_BYTES = 64 << 20  # that all of them have in memory
+_STREAM_BYTES = 16 << 20  # that a large one has there, which comes in parts
 SLICE_BYTES = 256 << 20
-"""Bytes of rows that are handed to Spark at once."""
+"""Bytes of rows that are written at once."""
 MessageReader = Callable[[MessageRange, Upload, Path], bool]
 """Writes messages that are at their broker into a file; returns whether its lines are these as they came."""
 FORK_SERVER = ForkServer("sterna.pipelines.ingest.read_rows", "reads uploads")
@@ -126,15 +130,9 @@ def fetch_rows(
     require_writable(batch.destination.table, columns)
     with tempfile.TemporaryDirectory(prefix="sterna-batch-") as name:
         folder = Path(name)
-        files = list[UploadFile]()
-        for upload in uploads:
-            files.append(_fetch(objects, upload, folder, batch.attempts, read_messages))
-            on_progress()
+        files = _fetch_all(objects, uploads, folder, batch.attempts, read_messages, on_progress)
         report = read_in_subprocess(
-            ReadJob(tuple(columns), evolve, max_value_bytes, tuple(files), max_columns, max_depth),
-            folder,
-            limits,
-            on_progress,
+            ReadJob(tuple(columns), evolve, max_value_bytes, files, max_columns, max_depth), folder, limits, on_progress
         )
         yield BatchRows(report, folder / GOOD_ROWS_FILE)
 
@@ -218,6 +216,27 @@ def count_dead_rows(objects: Objects, uri: str, uploads: Sequence[Upload]) -> in
             return 1
     refused_uploads = [dead_letter["drop"] for dead_letter in dead_letters if dead_letter["offset"] == WHOLE_UPLOAD]
     return len(dead_letters) - len(refused_uploads) + sum(max(rows.get(upload, 0), 1) for upload in refused_uploads)
+
+
+def _fetch_all(
+    objects: Objects,
+    uploads: Sequence[Upload],
+    folder: Path,
+    attempts: int,
+    read_messages: MessageReader | None,
+    on_progress: Callable[[], object],
+) -> tuple[UploadFile, ...]:
+    """Fetch uploads, many at once, and return their files in the order of the uploads."""
+    budget, files = MemoryBudget(_MAX_FETCH_BYTES), list[UploadFile]()
+
+    def fetch(upload: Upload) -> UploadFile:
+        with budget.reserve(min(upload.bytes, _STREAM_BYTES)):
+            return _fetch(objects, upload, folder, attempts, read_messages)
+
+    for file in map_ordered(fetch, uploads, _MAX_FETCHES):
+        files.append(file)
+        on_progress()
+    return tuple(files)
 
 
 def _fetch(

@@ -2,7 +2,8 @@
 
 The one module of ingestion that calls the JVM. A catalog of its own has one FileIO with the credentials of every
 location, by prefix: so one commit reads and writes metadata in one region, and names files in another. Data files are
-written by Spark's own writer for Iceberg, without a commit: to a table in memory whose `write.data.path` is near.
+written without a commit: by Arrow, or by Spark's own writer for Iceberg where a table partitions or sorts its rows, to
+a table in memory whose `write.data.path` is near.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BatchRejected, EngineError, TableMoved
 from sterna.libraries import pa
+from sterna.pipelines.ingest.arrow_files import can_write, write_rows
 from sterna.pipelines.ingest.column_types import Type, parse_decimal, parse_fixed
 from sterna.pipelines.ingest.columns import Column, Evolution, FieldChange, parse_columns, type_at
 from sterna.pipelines.ingest.time_columns import convert_to_longs, field_types, replace_times, time_ids, write_times
@@ -165,9 +167,12 @@ class RegionalIcebergCatalog:
 
         Raises:
             BatchRejected: Spark doesn't write such a table.
+            StoreUnreachable, StoreDenied: a file isn't written.
         """
         iceberg, id = jvm(self.spark).org.apache.iceberg, str(uuid.uuid4())
         with translate_java_errors(""):
+            if self._is_arrow_enough(loaded, rows):
+                return [self._write_file(loaded, rows, folder)]
             times = time_ids(self._schema(loaded))
             self._require_readable_partitions(loaded)
             memory_table = self._build_memory_table(self._readable_metadata(loaded), folder, loaded)
@@ -225,21 +230,42 @@ class RegionalIcebergCatalog:
                     hint="partition it by bucket, and replay the batch",
                 )
 
+    def _is_arrow_enough(self, loaded: LoadedTable[JavaBase], rows: pa.Table) -> bool:
+        """Return whether rows needn't be handed to Spark, which partitions and sorts them."""
+        metadata = loaded.base.metadata
+        in_order = metadata.spec().fields().isEmpty() and metadata.sortOrder().isUnsorted()
+        return bool(in_order) and can_write(self._schema(loaded), loaded.state.properties, rows.nbytes)
+
+    def _write_file(self, loaded: LoadedTable[JavaBase], rows: pa.Table, folder: str) -> Any:
+        """Write rows as one data file; `LocationProvider`, `DataFiles`."""
+        iceberg = jvm(self.spark).org.apache.iceberg
+        memory_table = self._build_memory_table(loaded.base.metadata, folder, loaded)
+        uri = str(memory_table.locationProvider().newDataLocation(f"00000-0-{uuid.uuid4()}-00001.parquet"))
+        with tempfile.TemporaryDirectory(prefix="sterna-file-") as name:
+            path = Path(name) / "file"
+            write_rows(rows, path, self._schema(loaded), loaded.state.properties)
+            builder = iceberg.DataFiles.builder(loaded.base.metadata.spec()).withPath(uri).withFormat("parquet")
+            return self._put_file(loaded, path, uri, builder)
+
+    def _put_file(self, loaded: LoadedTable[JavaBase], path: Path, uri: str, builder: Any) -> Any:
+        """Put a file of this machine into the store, and return its data file; `ParquetUtil.fileMetrics`, `Files`."""
+        iceberg = jvm(self.spark).org.apache.iceberg
+        write_file(self._context.objects, uri, path)
+        table = iceberg.BaseTable(self._operations(loaded.base.metadata, loaded), "")
+        config = iceberg.MetricsConfig.forTable(table)
+        metrics = iceberg.parquet.ParquetUtil.fileMetrics(iceberg.Files.localInput(str(path)), config)
+        return builder.withFileSizeInBytes(path.stat().st_size).withMetrics(metrics).build()
+
     def _restore_times(self, loaded: LoadedTable[JavaBase], file: Any, ids: set[int]) -> Any:
-        """Give an uncommitted data file the type `time`; `ParquetUtil.fileMetrics`, `DataFiles`."""
+        """Give an uncommitted data file the type `time`."""
         iceberg, uri, objects = jvm(self.spark).org.apache.iceberg, str(file.location()), self._context.objects
         with tempfile.TemporaryDirectory(prefix="sterna-times-") as name:
             source, target = Path(name) / "source", Path(name) / "target"
             read_file(objects, uri, source)
             write_times(source, target, ids)
-            write_file(objects, uri, target)
-            size = target.stat().st_size
-        table = iceberg.BaseTable(self._operations(loaded.base.metadata, loaded), "")
-        config = iceberg.MetricsConfig.forTable(table)
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(loaded.base.operations.io().newInputFile(uri), config)
-        builder = iceberg.DataFiles.builder(loaded.base.metadata.spec()).copy(file)
-        # The row groups have other offsets now; without split offsets readers split by size.
-        return builder.withFileSizeInBytes(size).withMetrics(metrics).withSplitOffsets(None).build()
+            builder = iceberg.DataFiles.builder(loaded.base.metadata.spec()).copy(file)
+            # The row groups have other offsets now; without split offsets readers split by size.
+            return self._put_file(loaded, target, uri, builder.withSplitOffsets(None))
 
     def _table_cache(self, coordinator: Any) -> Any:
         """Return `SparkTableCache.get()`: there is an instance's `get`, too, and Py4J takes the one that Java names

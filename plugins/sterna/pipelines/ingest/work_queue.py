@@ -40,6 +40,7 @@ class PostgresQueue:
     def claim(self, worker: str, lease: float) -> Batch | None:
         """Lease the oldest batch that is closed or staged and not leased; None: there is none.
 
+        One of a table that another worker publishes to comes after all others: their commits would conflict.
         Concurrent calls get different batches. One whose lease has expired may be claimed again: its former worker gets
         `LeaseLost`.
 
@@ -52,7 +53,11 @@ class PostgresQueue:
                    leased_until = clock_timestamp() + %(lease)s
             WHERE id = (SELECT id FROM sterna_ingest_batch
                         WHERE state IN ('closed', 'staged') AND coalesce(leased_until, '-infinity') < clock_timestamp()
-                        ORDER BY closed, number LIMIT 1 FOR UPDATE SKIP LOCKED)
+                        ORDER BY table_name IN (
+                            SELECT table_name FROM sterna_ingest_batch
+                            WHERE state IN ('closed', 'staged') AND worker NOT IN ('', %(worker)s)
+                                  AND leased_until > clock_timestamp()
+                        ), closed, number LIMIT 1 FOR UPDATE SKIP LOCKED)
             RETURNING {BATCH_COLUMNS}
         """  # noqa: S608
         rows = self._pool.fetch(query, {"worker": worker, "lease": timedelta(seconds=lease)})

@@ -87,7 +87,7 @@ class _RegionFilesCache:
         self._last: tuple[Any, RegionFiles] | None = None
 
     def open(self, job: QueryJob) -> RegionFiles:
-        """Return a job's stores; each job calls them anew, though they were silent for the one before."""
+        """Return a job's stores; each job calls them, though they were silent for the job before."""
         determinants = (job.stores, job.credentials)
         if self._last is None or self._last[0] != determinants:
             objects = Objects.from_spec(dict(job.stores), environment_secrets(job.credentials))

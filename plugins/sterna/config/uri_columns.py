@@ -10,16 +10,19 @@ from sterna.libraries import np, pa, pc
 
 _PLAIN_NAME = rf"\A(?:{PLAIN_NAME.pattern})\z"
 _SLASH = ord("/")
+_MIN_URIS = 200  # of fewer, columns cost more than they save
 
 
 def map_content_uris(mapping: Mapping, uris: pa.StringArray) -> pa.StringArray:
     """Return `Mapping.content_uri` of each URI.
 
-    Where every URI of a folder is mapped alike, that is worked out once for the folder.
+    Where there are many, and every URI of a folder is mapped alike, that is worked out once for the folder.
 
     Raises:
         UnregisteredUri, UnsafeUri, Unsupported, NotResident: as `Mapping.content_uri`.
     """
+    if len(uris) < _MIN_URIS:
+        return _map_each_uri(mapping, uris)
     folders, names = _split_names(uris)
     encoded, is_plain = folders.dictionary_encode(), _find_plain(mapping, uris, names)
     codes = encoded.indices.to_numpy()
@@ -36,8 +39,11 @@ def map_content_uris(mapping: Mapping, uris: pa.StringArray) -> pa.StringArray:
     if not others.any():
         return targets
     mask = pa.array(others)
-    replacements = [mapping.content_uri(uri) for uri in uris.filter(mask).to_pylist()]
-    return pc.replace_with_mask(targets, mask, pa.array(replacements, pa.string()))
+    return pc.replace_with_mask(targets, mask, _map_each_uri(mapping, uris.filter(mask)))
+
+
+def _map_each_uri(mapping: Mapping, uris: pa.StringArray) -> pa.StringArray:
+    return pa.array([mapping.content_uri(uri) for uri in uris.to_pylist()], pa.string())
 
 
 def _first_rows(codes: Any, is_plain: Any) -> tuple[Any, Any]:

@@ -210,13 +210,15 @@ def test_uris_as_columns_are_mapped_as_each_alone_is(mapping: Mapping, parts: li
     assume(all(uri.encode(errors="ignore").decode() == uri for uri in uris))
     alone = [answer(Mapping(mapping.registry, mapping.region), "content_uri", uri) for uri in uris]
     errors = [one for one in alone if isinstance(one, tuple)]
-    # A slice, and a mapping that knows folders already, as in a worker.
-    column = pa.array(["s3://lake/before/x", *uris, "s3://lake/behind/x"], pa.string()).slice(1, len(uris))
-    for warm in (Mapping(mapping.registry, mapping.region),) * 2:
-        try:
-            assert map_content_uris(warm, column).to_pylist() == alone
-        except TableError as error:
-            assert (type(error), str(error)) in errors
+    for copies in (1, 200):  # a few are mapped one by one
+        # A slice, and a mapping that knows folders already, as in a worker.
+        column = pa.array(["s3://lake/before/x", *uris * copies, "s3://lake/behind/x"], pa.string())
+        column = column.slice(1, len(uris) * copies)
+        for warm in (Mapping(mapping.registry, mapping.region),) * 2:
+            try:
+                assert map_content_uris(warm, column).to_pylist() == alone * copies
+            except TableError as error:
+                assert (type(error), str(error)) in errors
 
 
 def answer(mapping: Mapping, method: str, uri: str) -> object:

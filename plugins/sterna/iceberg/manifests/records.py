@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,12 +81,15 @@ def scan(container: Container, map_content: MapUris, map_deleted: MapUris) -> Sc
         if entry_columns.references_other_files:
             raise ReferencesOtherFiles
         groups.append((entry_columns, entry_columns.target_uris(map_content, map_deleted)))
-    map_one_content, map_one_deleted = _map_one(map_content), _map_one(map_deleted)
-    return Scan(groups, localize(container, UriMapping(map_one_content, {}, map_one_deleted, map_one_deleted)))
-
-
-def _map_one(map_uris: MapUris) -> Callable[[str], str]:
-    return lambda uri: str(map_uris(pa.array([uri], pa.string()))[0])
+    live, deleted = dict[str, str](), dict[str, str]()
+    for entry_columns, targets in groups:
+        rows = zip(
+            *(column.to_pylist() for column in (entry_columns.status, entry_columns.file_path, targets)), strict=True
+        )
+        for status, path, target in rows:
+            (deleted if status == ids.DELETED else live)[path] = target
+    mapping = UriMapping(live.__getitem__, {}, deleted.__getitem__, deleted.__getitem__)
+    return Scan(groups, localize(container, mapping))
 
 
 def _entry(fields: _Fields, record: Record, data_file: Record) -> Entry:

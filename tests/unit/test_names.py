@@ -62,7 +62,6 @@ RETIRED_ALLOWED = {
     "epoch": "the parameter of a file of SQL, as its column is named",
     **dict.fromkeys(("mark_published", "mark_rejected", "mark_staged"), "the verb"),
     **dict.fromkeys(("markBatchFinished", "markProcessed"), "Debezium's"),
-    "flow": "uvicorn's flow control",
 }
 
 

@@ -105,7 +105,7 @@ class _HttpProtocol(_WriteTimeoutProtocol, HttpToolsProtocol):
         written.
         """
         cycle: Any = self.cycle
-        if self.flow.write_paused or self.transport.is_closing() or not cycle.chunked_encoding:
+        if self._write_timer is not None or self.transport.is_closing() or not cycle.chunked_encoding:
             return False
         self.transport.write(chunk)
         return True

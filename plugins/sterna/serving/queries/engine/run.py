@@ -87,7 +87,7 @@ class _RegionFilesCache:
         self._last: tuple[Any, RegionFiles] | None = None
 
     def open(self, job: QueryJob) -> RegionFiles:
-        """Return a job's stores; each job calls them, though they were silent for the job before."""
+        """Return the stores of a job; one that did not answer the job before is called again."""
         determinants = (job.stores, job.credentials)
         if self._last is None or self._last[0] != determinants:
             objects = Objects.from_spec(dict(job.stores), environment_secrets(job.credentials))

@@ -161,7 +161,7 @@ def _rejecting_filter(schema: Schema, filter: Any) -> Any:
     """
     kinds = [kind for field in schema.fields for kind in _leaves(field.field_type)]
     if filter is None or any(isinstance(kind, DoubleType | FloatType) for kind in kinds):
-        return None  # the least and the largest of a file's values leave NaN out
+        return None  # statistics leave NaN out
     rejecting = ~filter | filter.is_null()
     for field in schema.fields:
         rejecting |= pads.field(field.name).is_null()

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sterna.errors import UnfitSource
-from sterna.pipelines.cdc.apply import absent_columns, empty_rows, latest_by_key, merge_sql
+from sterna.pipelines.cdc.apply import absent_columns, empty_rows, latest_by_key, merge_sql, take_rows
 from sterna.pipelines.cdc.change_buffer import ABSENT, COMMITTED, OPERATION, SEQUENCE
 from sterna.pipelines.cdc.plan import Target
 from sterna.pipelines.ingest.columns import Column
@@ -137,3 +137,41 @@ def test_a_table_that_is_empty_and_has_another_key_is_its_own_trouble() -> None:
     assert (rows.num_rows, rows.column_names[0]) == (0, "id")
     with pytest.raises(UnfitSource, match=r"a key with column code, which acme\.a lacks"):
         empty_rows(Target("public.a", "acme.a", ("code",), False, ""), columns)
+
+
+@given(
+    st.lists(st.lists(st.none() | st.text(max_size=9), max_size=4), min_size=1, max_size=5),
+    st.lists(st.none() | st.integers(0, 19), max_size=9),
+    st.integers(1, 40),
+)
+def test_a_large_column_is_taken_as_a_small_one_is(
+    chunks: list[list[str]], places: list[int | None], most: int
+) -> None:
+    column = pa.chunked_array(chunks, pa.string())
+    wanted_places = [place for place in places if place is None or place < len(column)]
+    taken = take_rows(column, pa.chunked_array([wanted_places], pa.int32()), most)
+    values = column.to_pylist()
+    assert taken.to_pylist() == [None if place is None else values[place] for place in wanted_places]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.float64(), [0.0, -0.0]),
+        (pa.float64(), [math.nan, -math.nan, math.inf - math.inf]),
+        (pa.list_(pa.float64()), [[1.0, 0.0], [1.0, -0.0]]),
+        (pa.list_(pa.float64()), [[math.nan], [math.inf - math.inf]]),
+    ],
+)
+def test_keys_that_spark_joins_are_one(kind: pa.DataType, values: list[Any]) -> None:
+    count = len(values)
+    rows = pa.table(
+        {
+            "id": pa.array(values, kind),
+            SEQUENCE: pa.array(range(count), pa.int64()),
+            OPERATION: ["u"] * count,
+            COMMITTED: pa.array([_UTC] * count, pa.timestamp("us", "UTC")),
+            ABSENT: pa.array([[]] * count, pa.list_(pa.string())),
+        }
+    )
+    assert latest_by_key(rows, ["id"]).num_rows == 1

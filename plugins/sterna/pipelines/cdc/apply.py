@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Sequence
+from math import nan
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -32,6 +35,9 @@ _OPERATIONS = frozenset({"u", "d", "t"})
 _MERGE_ON_READ = {f"write.{statement}.mode": "merge-on-read" for statement in ("merge", "update", "delete")}
 # By file, each step rewrites the deletes of all data files that it touches: the more of these, the longer a step.
 _TABLE_PROPERTIES = {**_MERGE_ON_READ, "write.delete.granularity": "partition"}
+
+
+_MAX_TAKE_BYTES = 1 << 30  # of a column; with its validity and offsets far from what an array holds
 
 
 class _NoChanges(Exception):
@@ -212,18 +218,57 @@ def latest_by_key(rows: pa.Table, key: Sequence[str], partial: Collection[str] =
     latest = rows.select(columns).filter(pc.is_in(order, last["last_max"]))
     for name in partial:
         places = pc.index_in(last[f"{_PRESENT_PREFIX}{name}_max"], order)
-        latest = latest.set_column(latest.schema.get_field_index(name), rows.field(name), rows[name].take(places))
+        latest = latest.set_column(latest.schema.get_field_index(name), rows.field(name), take_rows(rows[name], places))
         latest = latest.append_column(_PRESENT_PREFIX + name, pc.is_valid(places))
     return latest.append_column(_KEY_ONLY, pa.repeat(False, latest.num_rows))
 
 
+def take_rows(column: pa.ChunkedArray, places: pa.ChunkedArray, max_bytes: int = _MAX_TAKE_BYTES) -> pa.ChunkedArray:
+    """Return a column's values at some places, null where the place is.
+
+    `ChunkedArray.take` puts all values into one array first, which holds no 2 GiB of texts.
+
+    Args:
+        max_bytes: of a column that is taken so, and of each array of a larger one.
+    """
+    if column.nbytes <= max_bytes:
+        return column.take(places)
+    chunks, values, size = list[pa.Array](), list[pa.Array](), 0
+    ends = np.cumsum([len(chunk) for chunk in column.chunks])
+    for place in places.to_pylist():
+        value = pa.nulls(1, column.type) if place is None else _slice_row(column, ends, place)
+        if values and size + value.nbytes > max_bytes:
+            chunks.append(pa.concat_arrays(values))
+            values, size = [], 0
+        values.append(value)
+        size += value.nbytes
+    return pa.chunked_array([*chunks, *([pa.concat_arrays(values)] if values else [])], column.type)
+
+
+def _slice_row(column: pa.ChunkedArray, ends: Any, row: int) -> pa.Array:
+    chunk = int(np.searchsorted(ends, row, side="right"))
+    return column.chunk(chunk).slice(row - (int(ends[chunk - 1]) if chunk else 0), 1)
+
+
 def _groupable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a key's column so that rows are grouped by it as Spark joins them."""
+    """Return a key's column so that rows are grouped by it as Spark joins them: -0.0 is 0.0, and NaN is NaN."""
     if pa.types.is_floating(column.type):
-        return pc.add(column, pa.scalar(0, column.type))  # -0.0 is 0.0
+        zeroed = pc.add(column, pa.scalar(0, column.type))
+        return pc.if_else(pc.is_nan(zeroed), pa.scalar(nan, column.type), zeroed)
     if pa.types.is_nested(column.type):
-        return pa.chunked_array([pa.array(map(repr, column.to_pylist()), pa.string())])
+        return pa.chunked_array([pa.array([repr(_normalize(value)) for value in column.to_pylist()], pa.string())])
     return column
+
+
+def _normalize(value: Any) -> Any:
+    """Return a nested value in which -0.0 is 0.0."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, list | tuple):
+        return [_normalize(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _normalize(item) for name, item in value.items()}
+    return value
 
 
 def _is_present(rows: pa.Table, name: str) -> pa.ChunkedArray:

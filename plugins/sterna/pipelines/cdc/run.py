@@ -40,6 +40,7 @@ from sterna.storage.objects import Objects
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
+_MAX_COMPACTION_BACKOFF = 6  # doublings of the steps between two attempts that fail
 _MAX_REPEATED_ENDS = 3  # failures of an engine with the same message, after which it isn't started again
 
 
@@ -163,6 +164,38 @@ def _compact(catalog: RegionalIcebergCatalog, target: Target) -> None:
 
 
 @dataclass
+class CompactionQueue:
+    """The tables that have had a step since they were looked at for compaction.
+
+    One whose compaction failed is looked at after twice as many steps each time, up to 64.
+    """
+
+    _waiting: dict[str, Target] = field(default_factory=dict)
+    _steps: Counter[str] = field(default_factory=Counter)
+    _failures: Counter[str] = field(default_factory=Counter)
+
+    def add_step(self, target: Target) -> None:
+        """Count a step of a table."""
+        self._steps[target.key] += 1
+        if self._steps[target.key] >= 2 ** min(self._failures[target.key], _MAX_COMPACTION_BACKOFF):
+            self._waiting.setdefault(target.key, target)
+
+    def compact_next(self, compact: Callable[[Target], object]) -> None:
+        """Compact the table that has waited longest, if that is due; where it fails, the log says why."""
+        if not self._waiting:
+            return
+        target = self._waiting.pop(next(iter(self._waiting)))
+        del self._steps[target.key]
+        try:
+            compact(target)
+        except SternaError as error:
+            self._failures[target.key] += 1
+            log.warning("%s isn't compacted: %s", target.key, error)
+        else:
+            del self._failures[target.key]
+
+
+@dataclass
 class CaptureRunner:
     """Follows sources.
 
@@ -189,6 +222,7 @@ class CaptureRunner:
     _segment_count: int = 0
     _steps: deque[TableStep] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
     _counts: Counter[str] = field(default_factory=Counter)
+    _compactions: CompactionQueue = field(default_factory=CompactionQueue)
     _engine_failures: dict[str, tuple[str, int]] = field(default_factory=dict)
     _segment_cache: dict[str, tuple[int, list[Segment]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -303,8 +337,11 @@ class CaptureRunner:
         )
 
     def apply(self, catalog: RegionalIcebergCatalog) -> bool:
-        """Take one step for each table that has one; return whether there was any."""
-        return sum(self._apply_source(catalog, source_context) for source_context in self.sources) > 0
+        """Take one step for each table that has one, and compact one at most; return whether there was a step."""
+        stepped = sum(self._apply_source(catalog, source_context) for source_context in self.sources) > 0
+        # Behind all tables' steps: it takes a second, which adds to the lag of what comes after it.
+        self._compactions.compact_next(partial(self.compact_table, catalog))
+        return stepped
 
     def _apply_source(self, catalog: RegionalIcebergCatalog, source_context: SourceContext) -> bool:
         name, stepped = source_context.source.name, False
@@ -324,7 +361,7 @@ class CaptureRunner:
                 with self.failures.recorded(reconciler.name):
                     if self._apply_next(reconciler):
                         stepped = True
-                        self._compact_table(catalog, target)
+                        self._compactions.add_step(target)
                     if (stopped := reconciler.stopped_table) is not None:
                         raise stopped.to_error(table, name, alone=source_context.source.can_reload_single_table)
         return stepped
@@ -345,13 +382,6 @@ class CaptureRunner:
         self._counts[reconciler.name] += 1
         self.report_progress(reconciler.summarize(outcome))
         return True
-
-    def _compact_table(self, catalog: RegionalIcebergCatalog, target: Target) -> None:
-        """Compact a table that has had a step; where that fails, the next step tries again."""
-        try:
-            self.compact_table(catalog, target)
-        except SternaError as error:
-            log.warning("%s isn't compacted: %s", target.key, error)
 
     def load_segments(self, source_context: SourceContext) -> tuple[CaptureSpec | None, list[Segment]]:
         """Return a source's current capture, and its segments that some table lacks."""

@@ -14,12 +14,13 @@ from sterna.pipelines.ingest.model import Destination, State
 from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.replay import replay_rewound
 from sterna.servers.process import LOOPBACK
-from tests.integration.ingest.test_topics import broker, put, reading
+from tests.integration.ingest.test_topics import reading
 from tests.integration.ingest.test_worker import WorkerFixture, create, room
 from tests.support.ingest import destination
+from tests.support.kafka_topics import put
 from tests.support.receivers import KafkaReceiver, make_topic
 
-__all__ = ["broker", "room"]
+__all__ = ["room"]
 
 
 def waiting(room: WorkerFixture) -> dict[str, str]:

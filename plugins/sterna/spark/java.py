@@ -21,6 +21,17 @@ def java_map(jvm: Any, values: Mapping[str, str]) -> Any:
     return mapping
 
 
+def with_properties(jvm: Any, metadata: Any, properties: Mapping[str, str]) -> Any:
+    """Return Iceberg's `TableMetadata` with other properties, which is committed nowhere.
+
+    Args:
+        jvm: py4j's view of a JVM.
+        properties: those that are set; others stay.
+    """
+    builder = jvm.org.apache.iceberg.TableMetadata.buildFrom(metadata).setProperties(java_map(jvm, properties))
+    return builder.discardChanges().build()
+
+
 def java_array(gateway: Any, kind: Any, values: Sequence[Any]) -> Any:
     """Return a Java array.
 

@@ -213,6 +213,24 @@ def test_a_file_by_arrow_tells_of_its_rows_what_spark_s_own_tells(room: WorkerFi
     assert told[0][1:] == told[1][1:] == told[2][1:]
 
 
+def test_readers_skip_no_row_for_what_a_footer_does_not_tell(room: WorkerFixture) -> None:
+    """Arrow's footers have no bounds of a row group with a long value, and don't count NaN."""
+    create(room, "id BIGINT, d DOUBLE, name STRING")
+    room.world.sql(f"ALTER TABLE {room.name()} SET TBLPROPERTIES ('write.parquet.row-group-size-bytes'='65536')")
+    names = [*(f"m{number:03}" for number in range(100)), *["z" * 5000] * 100]
+    values = [float("nan") if number % 7 == 3 else 1.0 for number in range(200)]
+    ids = pa.array(range(200), pa.int64())
+    room.send_file(pa.table({"id": ids, "d": pa.array(values), "name": pa.array(names)}))
+    room.close()
+    assert [outcome.state for outcome in room.work()] == [State.PUBLISHED]
+    (uri,) = room.files()
+    with pq.ParquetFile(pa.BufferReader(room.context.objects.read(uri))) as file:
+        assert file.metadata.created_by.startswith("parquet-cpp-arrow") and file.metadata.num_row_groups > 1
+    assert room.world.sql(f"SELECT count(*) FROM {room.name()} WHERE name > 'x'") == [(100,)]
+    room.world.sql(f"DELETE FROM {room.name()} WHERE d < 5")
+    assert room.rows("id") == [(number,) for number in range(200) if number % 7 == 3]
+
+
 def test_a_table_is_made_and_grows(room: WorkerFixture) -> None:
     room.send({"id": 1, "score": 1.5, "tags": ["a"]}, table="auto")
     room.close()

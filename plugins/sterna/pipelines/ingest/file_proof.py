@@ -16,6 +16,7 @@ from sterna.errors import BadDrop, ObjectMissing, SternaError, Unsupported, prin
 from sterna.libraries import pa, pc, pq
 from sterna.pipelines.ingest.column_types import Type, parse_decimal
 from sterna.pipelines.ingest.columns import type_name
+from sterna.pipelines.ingest.file_metrics import has_gaps
 from sterna.pipelines.ingest.partition_values import NULL, format_partition, is_ordered
 from sterna.pipelines.ingest.validate_parquet import uncompressed_bytes
 from sterna.storage.objects import Objects
@@ -84,6 +85,7 @@ class ProvenFile:
         uri: the file's.
         partition: the value of each partition field, as Iceberg's builder reads it.
         has_ids: it has the table's field ids; else its columns are matched by name.
+        has_gaps: its footer's bounds leave values out (`sterna.pipelines.ingest.file_metrics`).
     """
 
     uri: str
@@ -91,6 +93,7 @@ class ProvenFile:
     rows: int
     partition: tuple[str, ...] = ()
     has_ids: bool = True
+    has_gaps: bool = False
 
 
 def validate_file(objects: Objects, uri: str, shape: TableShape) -> ProvenFile:
@@ -108,7 +111,8 @@ def validate_file(objects: Objects, uri: str, shape: TableShape) -> ProvenFile:
             metadata = file.metadata
             has_ids = validate_columns(file.schema_arrow, shape.schema["fields"])
             _require_no_nulls(file, shape.schema["fields"])
-            return ProvenFile(uri, size, metadata.num_rows, _read_partition(file, shape.partitions), has_ids)
+            partition = _read_partition(file, shape.partitions)
+            return ProvenFile(uri, size, metadata.num_rows, partition, has_ids, has_gaps(metadata))
     except (BadDrop, Unsupported) as error:
         raise type(error)(error.message, file=uri, hint=error.hint) from None
     except (pa.ArrowException, ValueError, OSError) as error:

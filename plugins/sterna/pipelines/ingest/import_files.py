@@ -11,9 +11,11 @@ from typing import Any
 
 from sterna.config.registry.model import canonical_prefix
 from sterna.errors import BadDrop
+from sterna.pipelines.ingest.file_metrics import limit_metrics
 from sterna.pipelines.ingest.file_proof import ProvenFile
 from sterna.pipelines.publish.protocol import LoadedTable
 from sterna.pipelines.publish.spark import JavaBase, SparkTable, jvm, translate_java_errors
+from sterna.spark.java import with_properties
 
 NAME_MAPPING_PROPERTY = "schema.name-mapping.default"
 
@@ -94,7 +96,11 @@ def _build_data_file(table: SparkTable, loaded: LoadedTable[JavaBase], file: Pro
         mapping = (
             iceberg.mapping.NameMappingParser.fromJson(_build_name_mapping(table, loaded)) if not file.has_ids else None
         )
-        config = iceberg.MetricsConfig.forTable(_static_table(table, loaded))
+        schema = json.loads(iceberg.SchemaParser.toJson(metadata.schema()))
+        properties = limit_metrics(schema, loaded.state.properties, has_gaps=file.has_gaps, has_nan=True)
+        config = iceberg.MetricsConfig.forTable(
+            _static_table(table, loaded, with_properties(jvm(table.spark), metadata, properties))
+        )
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(source, config, mapping)
         size, rows = source.getLength(), metrics.recordCount()
         builder = iceberg.DataFiles.builder(metadata.spec()).withPath(file.uri).withFormat("parquet")
@@ -118,10 +124,10 @@ def _build_name_mapping(table: SparkTable, loaded: LoadedTable[JavaBase]) -> str
         return str(iceberg.mapping.NameMappingParser.toJson(mapping))
 
 
-def _static_table(table: SparkTable, loaded: LoadedTable[JavaBase]) -> Any:
+def _static_table(table: SparkTable, loaded: LoadedTable[JavaBase], metadata: Any = None) -> Any:
     iceberg = _iceberg(table)
     locations = loaded.base.operations.locationProvider()
-    operations = iceberg.StaticTableOperations(loaded.base.metadata, loaded.base.operations.io(), locations)
+    operations = iceberg.StaticTableOperations(metadata or loaded.base.metadata, loaded.base.operations.io(), locations)
     return iceberg.BaseTable(operations, table.name)
 
 

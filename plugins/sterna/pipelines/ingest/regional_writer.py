@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BatchRejected, EngineError, TableMoved
-from sterna.libraries import pa
+from sterna.libraries import pa, pq
 from sterna.pipelines.ingest.arrow_files import can_write, write_rows
 from sterna.pipelines.ingest.column_types import Type, parse_decimal, parse_fixed
 from sterna.pipelines.ingest.columns import Column, Evolution, FieldChange, parse_columns, type_at
+from sterna.pipelines.ingest.file_metrics import has_gaps, has_nan, limit_metrics
 from sterna.pipelines.ingest.time_columns import convert_to_longs, field_types, replace_times, time_ids, write_times
 from sterna.pipelines.publish.main_access import main_catalog
 from sterna.pipelines.publish.protocol import LoadedTable
 from sterna.pipelines.publish.spark import JavaBase, SparkTable, jvm, require_jvm, translate_java_errors
-from sterna.spark.java import java_array, java_map
+from sterna.spark.java import java_array, java_map, with_properties
 from sterna.spark.main_catalog import DriverCatalog
 from sterna.spark.start import spark_errors, summarize_error
 from sterna.storage.write import read_file, write_file
@@ -245,14 +246,22 @@ class RegionalIcebergCatalog:
             path = Path(name) / "file"
             write_rows(rows, path, self._schema(loaded), loaded.state.properties)
             builder = iceberg.DataFiles.builder(loaded.base.metadata.spec()).withPath(uri).withFormat("parquet")
-            return self._put_file(loaded, path, uri, builder)
+            return self._put_file(loaded, path, uri, builder, may_have_nan=has_nan(rows))
 
-    def _put_file(self, loaded: LoadedTable[JavaBase], path: Path, uri: str, builder: Any) -> Any:
+    def _put_file(
+        self, loaded: LoadedTable[JavaBase], path: Path, uri: str, builder: Any, *, may_have_nan: bool = True
+    ) -> Any:
         """Put a file of this machine into the store, and return its data file; `ParquetUtil.fileMetrics`, `Files`."""
         iceberg = jvm(self.spark).org.apache.iceberg
         write_file(self._context.objects, uri, path)
-        table = iceberg.BaseTable(self._operations(loaded.base.metadata, loaded), "")
-        config = iceberg.MetricsConfig.forTable(table)
+        properties = limit_metrics(
+            self._schema(loaded),
+            loaded.state.properties,
+            has_gaps=has_gaps(pq.read_metadata(path)),
+            has_nan=may_have_nan,
+        )
+        metadata = with_properties(jvm(self.spark), loaded.base.metadata, properties)
+        config = iceberg.MetricsConfig.forTable(iceberg.BaseTable(self._operations(metadata, loaded), ""))
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(iceberg.Files.localInput(str(path)), config)
         return builder.withFileSizeInBytes(path.stat().st_size).withMetrics(metrics).build()
 
@@ -280,10 +289,7 @@ class RegionalIcebergCatalog:
     def _build_memory_table(self, metadata: Any, folder: str, loaded: LoadedTable[JavaBase]) -> Any:
         iceberg = jvm(self.spark).org.apache.iceberg
         if folder:
-            builder = iceberg.TableMetadata.buildFrom(metadata).setProperties(
-                java_map(jvm(self.spark), {"write.data.path": folder})
-            )
-            metadata = builder.discardChanges().build()
+            metadata = with_properties(jvm(self.spark), metadata, {"write.data.path": folder})
         return iceberg.BaseTable(self._operations(metadata, loaded), metadata.uuid())
 
     def _operations(self, metadata: Any, loaded: LoadedTable[JavaBase]) -> Any:

@@ -139,11 +139,13 @@ class BranchPoller:
         if buffer.position(cursor) is None:
             # The client may come from another gateway that is slightly ahead.
             await self._wait_for_poll()
-            buffer = self.buffer or buffer
+            buffer = self.buffer if self.buffer is not None else buffer
         if buffer.position(cursor) is None and self._can_extend(buffer, cursor):
             async with self._extend_lock:
-                while (buffer := self.buffer or buffer).position(cursor) is None and self._can_extend(buffer, cursor):
+                buffer = self.buffer if self.buffer is not None else buffer
+                while buffer.position(cursor) is None and self._can_extend(buffer, cursor):
                     await self._extend(buffer, cursor)
+                    buffer = self.buffer if self.buffer is not None else buffer
         position = buffer.position(cursor)
         if position is None and self.stopping:
             raise CatalogUnreachable("the gateway ends, and the branch isn't read any more")

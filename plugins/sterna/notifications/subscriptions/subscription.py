@@ -123,16 +123,15 @@ class Subscription:
     @property
     def cursor(self) -> str:
         """The newest commit of the buffer: the cursor after all events."""
-        return self._poller.buffer.head if self._poller.buffer else ""
+        return "" if self._poller.buffer is None else self._poller.buffer.head
 
     @property
     def caught_up_cursor(self) -> str:
-        """The newest commit if this client has been sent everything up to it, else ""."""
+        """The newest commit if this client has been sent everything up to it, else "", as when the gateway ends."""
         buffer = self._poller.buffer
-        caught_up = (
-            buffer is not None and self._generation == self._poller.generation and self._position == buffer.end_position
-        )
-        return self.cursor if caught_up else ""
+        if buffer is None or self._poller.stopping or self._generation != self._poller.generation:
+            return ""
+        return self.cursor if self._position == buffer.end_position else ""
 
     def seconds_left(self, seconds: float) -> float:
         """Return so many seconds, or those until the token expires where that comes sooner."""
@@ -177,7 +176,7 @@ class Subscription:
         return CloseMessage("token") if self._expires_at is not None and time.time() >= self._expires_at else None
 
     def _move_to_end(self) -> EventBuffer:
-        buffer = self._poller.buffer or EventBuffer("", 0)
+        buffer = self._poller.buffer if self._poller.buffer is not None else EventBuffer("", 0)
         self._position, self._generation, self._caught_up_at = (
             buffer.end_position,
             self._poller.generation,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from sterna.brokers.record import ConsumerRecords, MessageSource
 from sterna.config.sections.topics import SourceTopic
-from sterna.errors import ServicesError, SternaError, TopicUnreachable
+from sterna.errors import MessagesGone, ServicesError, SternaError, TopicUnreachable
 from sterna.pipelines.ingest.intake import IntakePoll
 from sterna.pipelines.ingest.message_lines import join_messages
 from sterna.pipelines.ingest.model import Upload
@@ -55,7 +55,7 @@ class DirectTopics:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.readers = [self._build_reader(topic) for topic in self.ingest.topics if topic.mode == "direct"]
+        self.readers = self._build_readers()
 
     @property
     def errors(self) -> dict[str, SternaError]:
@@ -74,6 +74,8 @@ class DirectTopics:
             report: called with a line for each failure.
         """
         stopping = threading.Event()
+        # A thread of an earlier run may still wait for its broker: two of them would share a reader's messages.
+        self.readers = self._build_readers()
         threads = [
             threading.Thread(target=self._run, args=(reader, stopping, report), name="sterna-ingest-topic", daemon=True)
             for reader in self.readers
@@ -113,7 +115,7 @@ class DirectTopics:
             )
         source = self.open_source(self.ingest, topic)
         try:
-            content, is_raw = self._read_range(source, topic, messages)
+            content, is_raw = self._read_range(source, topic, messages, upload.rows)
         finally:
             source.close()
         path.write_bytes(content)
@@ -142,7 +144,9 @@ class DirectTopics:
             shutil.copyfile(kept, path)
             return self._kept[upload.id][1]
 
-    def _read_range(self, source: MessageSource, topic: SourceTopic, messages: MessageRange) -> tuple[bytes, bool]:
+    def _read_range(
+        self, source: MessageSource, topic: SourceTopic, messages: MessageRange, count: int
+    ) -> tuple[bytes, bool]:
         positions, partition = TopicPositions(self.ingest, topic), messages.partition
         low, high = source.offset_range(partition)
         positions.require_same_topic(source, partition)
@@ -158,8 +162,17 @@ class DirectTopics:
             for offset, value in zip(offsets, values, strict=True)
             if offset < messages.end and (value is not None or topic.tombstones != "skip")
         ]
+        if len(chosen) != count:  # compaction, or another message at an offset after an unclean election
+            raise MessagesGone(
+                f"offsets {messages.first} to {messages.end} of partition {partition} had {count} messages when they "
+                f"were read first, and have {len(chosen)}",
+                table=topic.into,
+            )
         limits = self.ingest.settings.tenants[self.ingest.settings.tenant_of(topic.into) or ""].limits
         return join_messages(messages.first, [offset for offset, _ in chosen], [value for _, value in chosen], limits)
+
+    def _build_readers(self) -> list[TopicReader]:
+        return [self._build_reader(topic) for topic in self.ingest.topics if topic.mode == "direct"]
 
     def _build_reader(self, topic: SourceTopic) -> TopicReader:
         ingest = self.ingest

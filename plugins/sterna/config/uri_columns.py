@@ -22,7 +22,7 @@ def map_content_uris(mapping: Mapping, uris: pa.StringArray) -> pa.StringArray:
         UnregisteredUri, UnsafeUri, Unsupported, NotResident: as `Mapping.content_uri`.
     """
     if len(uris) < _MIN_URIS:
-        return _map_each_uri(mapping, uris)
+        return _map_singly(mapping, uris)
     folders, names = _split_names(uris)
     encoded, is_plain = folders.dictionary_encode(), _find_plain(mapping, uris, names)
     codes = encoded.indices.to_numpy()
@@ -39,10 +39,10 @@ def map_content_uris(mapping: Mapping, uris: pa.StringArray) -> pa.StringArray:
     if not others.any():
         return targets
     mask = pa.array(others)
-    return pc.replace_with_mask(targets, mask, _map_each_uri(mapping, uris.filter(mask)))
+    return pc.replace_with_mask(targets, mask, _map_singly(mapping, uris.filter(mask)))
 
 
-def _map_each_uri(mapping: Mapping, uris: pa.StringArray) -> pa.StringArray:
+def _map_singly(mapping: Mapping, uris: pa.StringArray) -> pa.StringArray:
     return pa.array([mapping.content_uri(uri) for uri in uris.to_pylist()], pa.string())
 
 

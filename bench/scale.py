@@ -6,9 +6,12 @@ list what is to be copied. No data file exists: publish gets a report that all w
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from itertools import count, pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -100,6 +103,18 @@ def bench_cores(entries: int, rounds: int, work: Path | None) -> None:
 
 
 def _seed_on_disk(entries: int, rounds: int, cores: int, work: Path | None) -> tuple[float, ...]:
+    """Measure in a process of its own that has so many processors.
+
+    With one task at a time a worker's threads would use the others, too.
+    """
+    processors = sorted(os.sched_getaffinity(0))[:cores]
+    with ProcessPoolExecutor(
+        1, mp_context=get_context("spawn"), initializer=os.sched_setaffinity, initargs=(0, processors)
+    ) as pool:
+        return pool.submit(_seed_with, entries, rounds, cores, work).result()
+
+
+def _seed_with(entries: int, rounds: int, cores: int, work: Path | None) -> tuple[float, ...]:
     numbers = count()
     with regions(work, cores=cores) as world:
         world.keep_on_disk("eu")

@@ -96,13 +96,13 @@ def bench_cores(entries: int, rounds: int, work: Path | None) -> None:
         rounds: how often with each.
         work: as in `bench`.
     """
-    timings = {cores: _seed_on_disk(entries, rounds, cores, work and work / str(cores)) for cores in _CORES}
+    timings = {cores: _seed_with_processors(entries, rounds, cores, work and work / str(cores)) for cores in _CORES}
     sides = {f"{cores} cores": seconds for cores, seconds in timings.items()}
     gain = median(timings[1]) / median(timings[2])
     report(Result("scale", f"{entries} entries, 1 and 2 cores", _CORES_GOAL, "at least", "times", sides, gain))
 
 
-def _seed_on_disk(entries: int, rounds: int, cores: int, work: Path | None) -> tuple[float, ...]:
+def _seed_with_processors(entries: int, rounds: int, cores: int, work: Path | None) -> tuple[float, ...]:
     """Measure in a process of its own that has so many processors.
 
     With one task at a time a worker's threads would use the others, too.
@@ -111,10 +111,10 @@ def _seed_on_disk(entries: int, rounds: int, cores: int, work: Path | None) -> t
     with ProcessPoolExecutor(
         1, mp_context=get_context("spawn"), initializer=os.sched_setaffinity, initargs=(0, processors)
     ) as pool:
-        return pool.submit(_seed_with, entries, rounds, cores, work).result()
+        return pool.submit(_seed_on_disk, entries, rounds, cores, work).result()
 
 
-def _seed_with(entries: int, rounds: int, cores: int, work: Path | None) -> tuple[float, ...]:
+def _seed_on_disk(entries: int, rounds: int, cores: int, work: Path | None) -> tuple[float, ...]:
     numbers = count()
     with regions(work, cores=cores) as world:
         world.keep_on_disk("eu")

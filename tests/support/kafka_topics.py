@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from sterna.servers.process import LOOPBACK
 from tests.support.receivers import KafkaReceiver, make_topic
@@ -35,6 +36,18 @@ def transaction(broker: KafkaReceiver, topic: str, partition: int, *values: Any,
     for value in values:
         producer.produce(topic, json.dumps(value).encode(), partition=partition)
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+
+def recreate(broker: KafkaReceiver, topic: str) -> None:
+    """Delete a topic, and make another one of its name."""
+    broker.admin.delete_topics([topic])[topic].result(30)
+    for _ in range(100):  # its name is free once all of it is gone
+        try:
+            fresh(broker, topic)
+            return
+        except KafkaException:
+            threading.Event().wait(0.1)
+    raise AssertionError("the topic doesn't go")
 
 
 def expire(broker: KafkaReceiver, topic: str, *partitions: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.ingest import Ingest
@@ -44,7 +44,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.servers.postgres import Postgres
 from sterna.servers.process import LOOPBACK
 from tests.support.ingest import TrackedInbox, destination, door
-from tests.support.kafka_topics import expire, fresh, put, transaction
+from tests.support.kafka_topics import expire, fresh, put, recreate, transaction
 from tests.support.receivers import KafkaReceiver
 from tests.support.world import World
 
@@ -342,17 +342,6 @@ def test_a_table_is_made_of_messages_and_transactions_are_whole(lake: Lake) -> N
     lake.read(topics.readers[0], 2)
     lake.publish(topics)
     assert lake.world.sql(f"SELECT n, s, f FROM {lake.name('auto')} ORDER BY n") == [(1, "a", None), (2, None, 0.5)]
-
-
-def recreate(broker: KafkaReceiver, topic: str) -> None:
-    broker.admin.delete_topics([topic])[topic].result(30)
-    for _ in range(100):  # its name is free once all of it is gone
-        try:
-            fresh(broker, topic)
-            return
-        except KafkaException:
-            threading.Event().wait(0.1)
-    raise AssertionError("the topic doesn't go")
 
 
 @pytest.mark.parametrize("fault", ["recreated", "gone"])

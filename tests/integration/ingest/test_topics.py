@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
 from sterna.config.secrets import environment_secrets
 from sterna.config.sections.ingest import CloseRules
@@ -37,7 +37,7 @@ from sterna.runtime.status import ReconcilerStatus
 from sterna.servers.postgres import Postgres
 from sterna.servers.process import LOOPBACK
 from tests.support.ingest_http import services_of, variables_of, write_settings
-from tests.support.kafka_topics import expire, fresh, put, transaction
+from tests.support.kafka_topics import expire, fresh, put, recreate, transaction
 from tests.support.receivers import KafkaReceiver
 from tests.support.stores import Stores
 
@@ -217,13 +217,7 @@ def test_a_topic_that_was_made_anew_is_told_by_name(opened: Opened, broker: Kafk
     put(broker, topic, {"n": 0}, {"n": 1})
     reader = reading(ingest)
     until(reader, lambda: len(drops(ingest)) == 1)
-    broker.admin.delete_topics([topic])[topic].result(30)
-    for _ in range(100):  # its name is free once all of it is gone
-        try:
-            fresh(broker, topic)
-            break
-        except KafkaException:
-            threading.Event().wait(0.1)
+    recreate(broker, topic)
     # More than it had: by its offsets alone nothing would be seen.
     put(broker, topic, *({"n": 10 + n} for n in range(5)))
     reader.close()

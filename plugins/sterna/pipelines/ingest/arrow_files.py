@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from sterna.libraries import pa, pq
-from sterna.pipelines.ingest.column_types import Type, arrow_type, parse_fixed
+from sterna.pipelines.ingest.column_types import FIELD_ID, Type, arrow_type, parse_fixed
 
 _CODEC, _LEVEL = "write.parquet.compression-codec", "write.parquet.compression-level"
 _ROW_GROUP, _TARGET = "write.parquet.row-group-size-bytes", "write.target-file-size-bytes"
 _ROW_GROUP_BYTES, _TARGET_BYTES = 128 << 20, 512 << 20  # Iceberg's defaults
 _CODECS = {"zstd": "zstd", "gzip": "gzip", "snappy": "snappy", "uncompressed": "none"}
 _LEVELLED = frozenset({"zstd", "gzip"})
-_FIELD_ID = b"PARQUET:field_id"
 
 
 def can_write(schema: Mapping[str, Any], properties: Mapping[str, str], size: int) -> bool:
@@ -81,7 +80,7 @@ def _has_layout(type: Type) -> bool:
 
 
 def _field(id: int, name: str, type: Type, *, required: bool = False) -> pa.Field:
-    return pa.field(name, _type(type), nullable=not required, metadata={_FIELD_ID: str(id).encode()})
+    return pa.field(name, _type(type), nullable=not required, metadata={FIELD_ID: str(id).encode()})
 
 
 def _type(type: Type) -> pa.DataType:

@@ -16,6 +16,8 @@ from sterna.libraries import pa
 
 Type = str | Mapping[str, Any]
 """A type as Iceberg's JSON writes it: a word (`long`, `decimal(10,2)`), or a mapping (`struct`, `list`, `map`)."""
+FIELD_ID = b"PARQUET:field_id"
+"""The metadata of a field of Arrow that has its field id in Parquet."""
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)")
 _FIXED = re.compile(r"fixed\[\s*([0-9]+)\s*\]")
 _MAX_PRECISION = 38

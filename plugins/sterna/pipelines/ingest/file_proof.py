@@ -14,7 +14,7 @@ from typing import Any
 
 from sterna.errors import BadDrop, ObjectMissing, SternaError, Unsupported, printable
 from sterna.libraries import pa, pc, pq
-from sterna.pipelines.ingest.column_types import Type, parse_decimal
+from sterna.pipelines.ingest.column_types import FIELD_ID, Type, parse_decimal
 from sterna.pipelines.ingest.columns import type_name
 from sterna.pipelines.ingest.file_metrics import has_gaps
 from sterna.pipelines.ingest.partition_values import NULL, format_partition, is_ordered
@@ -24,7 +24,6 @@ from sterna.storage.ranges import ObjectReader
 
 _MIN_FILE_BYTES = 12
 _MAX_PARTITION_VALUES = 100_000
-_FIELD_ID = b"PARQUET:field_id"
 _MAX_FOOTER_BYTES = 256 << 20
 
 
@@ -176,7 +175,7 @@ def _validate_struct(
 
 
 def _validate_field(arrow_field: Any, expected: Type, id: int, path: str, id_presence: set[bool]) -> None:
-    field_id = (arrow_field.metadata or {}).get(_FIELD_ID)
+    field_id = (arrow_field.metadata or {}).get(FIELD_ID)
     id_presence.add(field_id is not None)
     if field_id is not None and int(field_id) != id:
         raise BadDrop(f"column {path!r} has field id {int(field_id)}, and the table's has {id}")

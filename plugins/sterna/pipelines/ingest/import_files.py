@@ -86,17 +86,20 @@ def build_data_files(table: SparkTable, loaded: LoadedTable[JavaBase], files: Se
         BadDrop: Iceberg reads another size or number of rows.
         EngineError: it can't read one.
     """
-    return [_build_data_file(table, loaded, file) for file in files]
+    with translate_java_errors(table.name):
+        schema = json.loads(_iceberg(table).SchemaParser.toJson(loaded.base.metadata.schema()))
+    return [_build_data_file(table, loaded, schema, file) for file in files]
 
 
-def _build_data_file(table: SparkTable, loaded: LoadedTable[JavaBase], file: ProvenFile) -> Any:
+def _build_data_file(
+    table: SparkTable, loaded: LoadedTable[JavaBase], schema: Mapping[str, Any], file: ProvenFile
+) -> Any:
     iceberg, metadata = _iceberg(table), loaded.base.metadata
     with translate_java_errors(table.name):
         source = loaded.base.operations.io().newInputFile(file.uri)
         mapping = (
             iceberg.mapping.NameMappingParser.fromJson(_build_name_mapping(table, loaded)) if not file.has_ids else None
         )
-        schema = json.loads(iceberg.SchemaParser.toJson(metadata.schema()))
         properties = limit_metrics(schema, loaded.state.properties, has_gaps=file.has_gaps, has_nan=True)
         config = iceberg.MetricsConfig.forTable(
             _static_table(table, loaded, with_properties(jvm(table.spark), metadata, properties))

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from sterna.libraries import pa, pq
-from sterna.pipelines.ingest.column_types import Type, convert_leaves
+from sterna.pipelines.ingest.column_types import FIELD_ID, Type, convert_leaves
 
-_FIELD_ID = b"PARQUET:field_id"
 _SCHEMA = b"iceberg.schema"  # a copy of the schema in a file, which has `long`; nothing reads it
 _DEFAULTS = ("initial-default", "write-default")  # of a time they are a text, which no `long` has
 
@@ -76,7 +75,7 @@ def write_times(source: Path, target: Path, ids: set[int]) -> None:
     """
 
     def convert(field: pa.Field) -> pa.DataType:
-        is_time = int((field.metadata or {}).get(_FIELD_ID, -1)) in ids
+        is_time = int((field.metadata or {}).get(FIELD_ID, -1)) in ids
         return pa.time64("us") if is_time else field.type
 
     with pq.ParquetFile(source) as file:

@@ -6,13 +6,16 @@ import itertools
 import random
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.table import StaticTable
 
-from sterna.catalog.model import ICEBERG_TABLE, Delete, key_name
+from sterna.catalog.model import ICEBERG_TABLE, Delete, Reference, key_name
 from sterna.errors import (
+    Busy,
     CatalogConflict,
     CatalogDenied,
     CatalogUnreachable,
@@ -25,6 +28,8 @@ from sterna.errors import (
     TableLives,
     UsageError,
 )
+from sterna.maintenance.gc.model import GcOptions
+from sterna.maintenance.gc.run import run_gc
 from sterna.maintenance.restore import commit as restore_commit
 from sterna.maintenance.restore import files as restore_files
 from sterna.maintenance.restore import pins as restore_pins
@@ -38,7 +43,8 @@ from sterna.replication.verify.run import Depth, verify
 from sterna.text.restore import restored_text
 from tests.support.gc import after, clean
 from tests.support.patching import replace_functions
-from tests.support.small_world import World, make_world, quiet, refusing, ruled, run
+from tests.support.regions import injected
+from tests.support.small_world import World, make_world, no_secrets, quiet, refusing, ruled, run
 
 
 @pytest.fixture
@@ -118,6 +124,52 @@ def test_a_purged_table_comes_back_from_a_replicas_copies(world: World) -> None:
     clean(world, after(days=9))
     clean(world, after(days=11))
     assert_equal(world, "eu")
+
+
+class RestoringCatalog:
+    """A catalog in which a table comes back before one of a clean-up's steps, or while that lists all references: then
+    `main` is in the list as before, and the tags as afterwards.
+    """
+
+    def __init__(self, world: World, restore: Callable[[], object], at: int) -> None:
+        self._world, self._restore, self._at, self._listings = world, restore, at, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world.catalog, name)
+
+    def references(self) -> list[Reference]:
+        self._listings += 1
+        before = self._world.catalog.references()
+        if self._listings == self._at:
+            self._restore()
+            before = [reference for reference in before if reference.name == "main"]
+            before += [reference for reference in self._world.catalog.references() if reference.name != "main"]
+        return before
+
+
+@pytest.mark.parametrize("listing", range(1, 7))
+def test_what_comes_back_while_a_clean_up_is_at_work_stays(world: World, listing: int) -> None:
+    had = purged(world)
+    world.commit(x=world.write("x"))
+    run(world)
+    clean(world, after(days=9))
+    outcomes: list[str] = []
+
+    def come_back() -> None:
+        try:
+            restored(world, "t", as_of=had)
+            outcomes.append("restored")
+        except (Busy, FilesGone) as error:
+            outcomes.append(type(error).__name__)
+
+    catalog = RestoringCatalog(world, come_back, listing)
+    context = injected(world.registry, "eu", no_secrets, catalog=catalog, primary=catalog)
+    report = run_gc(context, GcOptions(delete=True, max_wait_seconds=0.0), now=after(days=11))
+    if not outcomes:
+        assert report.deleted.files > 0, "the clean-up had so many listings"
+    elif outcomes == ["restored"]:
+        table = StaticTable.from_metadata(str(main(world)["ns.t"]))
+        assert table.scan().to_arrow().num_rows == 3
 
 
 def test_a_pin_that_stays_behind_is_no_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

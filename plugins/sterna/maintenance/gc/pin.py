@@ -147,8 +147,7 @@ def require_reachable(
 def require_no_gc_since(context: RegionContext, previous_head: Head) -> None:
     """Require that no clean-up may have read the references before a tag existed, and deleted files afterwards.
 
-    One that read them before and sets its fence after this check can't be detected. It deletes nothing of a commit that
-    it keeps by its own rules: pin only such commits.
+    One that sets its fence after this check reads the references behind it, before it deletes.
 
     Args:
         previous_head: the replica branch's head before the tag was made.

@@ -109,13 +109,12 @@ class ReplicaScope:
             Busy: the branch was reset.
         """
         # Most of what was published is walked while syncs may publish; behind the fence only the last is left.
-        self._extend_reach(read_head(self.context.primary, self._branch).hash, include_references=True)
+        self._extend_reach(read_head(self.context.primary, self._branch).hash)
 
-    def _extend_reach(self, head: str, *, include_references: bool) -> None:
+    def _extend_reach(self, head: str) -> None:
         """Walk what the branch reaches by now, and what other references reach."""
         versions = versions_since(self.context, self.heads.head.hash, head)
-        if include_references:
-            versions |= self.heads.other_references.read_new_versions()
+        versions |= self.heads.other_references.read_new_versions()
         versions -= self.heads.kept
         self._walk.visit(versions)
         self.heads.kept |= versions
@@ -234,8 +233,11 @@ class ReplicaScope:
                 return  # another clean-up was first
             try:
                 with fence(self.context, parent, self.pass_id) as active_fence:
-                    # What was published up to the commit that the fence is built on; from here on nothing is.
-                    self._extend_reach(parent.hash, include_references=False)
+                    # What was published up to the commit that the fence is built on; from here on nothing is. Pins and
+                    # restores that come after the fence see it, and stop. Those before it are seen now: a restore
+                    # commits to `main`, then deletes its pin. One listing may have `main` before and tags after that.
+                    for _ in range(2):
+                        self._extend_reach(parent.hash)
                     self._delete_slice(garbage, active_fence, tally)
                 # Not what was walked: where the fence was taken for dead, it may be a sync's.
                 self._reported_head = active_fence.hash

@@ -72,7 +72,15 @@ def list_run(store: OpenStore, keys: list[str]) -> dict[str, int | None]:
         last = names[-1]
         if last >= keys[-1]:
             break
-    return {key: sizes.get(key) for key in keys if key <= last}
+    return {key: sizes.get(key) for key in keys if key in sizes or _is_passed(key, last)}
+
+
+def _is_passed(key: str, last: str) -> bool:
+    """Return whether a listing that has come to one key is past another, in either order that stores have.
+
+    Azure's hierarchical namespaces, and servers that walk folders, list what is in `a/` before `a-b/`.
+    """
+    return key <= last and key.split("/") <= last.split("/")
 
 
 def list_folders(store: OpenStore, uri: str, prefix: str) -> list[str]:

@@ -18,8 +18,9 @@ from sterna.errors import DatabaseUnreachable
 from sterna.postgres.connection import open_connection
 from sterna.postgres.term import Term
 from sterna.replication.failover import site
+from sterna.replication.failover.catalog_seed import drop_slots
 from sterna.replication.failover.promote import Promotion, promote
-from sterna.replication.failover.site import ensure_schema, fence, inspect_site, unfence
+from sterna.replication.failover.site import ensure_schema, fence, inspect_site, read_slots, unfence
 from sterna.servers.postgres import Database, start_postgres
 
 REFERENCE = "INSERT INTO refs2 (repo, ref_name) VALUES ('', %s)"
@@ -243,3 +244,19 @@ def delaying_proxy(host: str, port: int, seconds: float) -> Iterator[str]:
         threading.Thread(target=serve, daemon=True).start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_slot_of_a_region_is_dropped_though_another_name_looks_alike(catalog: Catalog) -> None:
+    with open_connection(catalog.region, catalog.secrets) as connection:
+        for slot in ("sterna_eu_1", "sterna_eu11", "other_eu_1"):
+            connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+    try:
+        drop_slots(catalog.region, catalog.secrets, "sterna_eu_1")
+        kept = read_slots(catalog.region, catalog.secrets)
+        assert [slot.name for slot in kept] == ["sterna_eu11"]
+        assert kept[0].used is None, "this Postgres keeps as much of its log as slots need"
+    finally:
+        drop_slots(catalog.region, catalog.secrets)
+        with open_connection(catalog.region, catalog.secrets) as connection:
+            connection.execute("SELECT pg_drop_replication_slot('other_eu_1')")
+    assert read_slots(catalog.region, catalog.secrets) == ()

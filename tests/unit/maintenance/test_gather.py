@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sterna.catalog.commit_once import NO_CHANGES
 from sterna.config.sections.load import parse_services
 from sterna.config.sections.maintenance import Maintenance
 from sterna.config.sections.transforms import Transform
@@ -19,12 +20,15 @@ from sterna.errors import StoreUnreachable
 from sterna.maintenance.tables import gather as upkeep_gather
 from sterna.maintenance.tables.expire import expire_snapshots
 from sterna.maintenance.tables.facts import ConsumerPosition
-from sterna.maintenance.tables.gather import read_inputs
+from sterna.maintenance.tables.gather import read_inputs, read_retention
 from sterna.pipelines.publish.model import transform_channel
 from sterna.replication.replica.feature_position import write_feature_view_position
+from sterna.replication.replica.head import HELD, RUN_ID
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.held_list import build_held_list, write_held_list
 from sterna.storage.objects import Objects
 from tests.support.gc import after
-from tests.support.small_world import World, make_world, run, with_registry
+from tests.support.small_world import World, make_world, refusing, run, with_registry
 
 SERVICES = """
 version: 1
@@ -153,3 +157,21 @@ def test_a_flow_whose_mark_names_no_snapshot_keeps_its_source(
         world.context("us"), settings().with_dependents((Transform.model_validate(transform_fields),)), after(hours=3)
     )
     assert [view.key for view in facts.unknown_positions] == (["ns.users"] if waits else [])
+
+
+def test_a_retired_region_is_not_asked_what_it_holds(world: World) -> None:
+    context = world.context("eu")
+    head = next(iter(world.catalog.history("main_replica_eu", operations=False)))
+    names = [f"ns.t{number}" for number in range(30)]
+    reason, since = "a file is gone at its source, at home", "2026-01-01T00:00:00+00:00"
+    held_list = build_held_list([Held(name, "SourceGone", reason, "file:///x" * 9, since, "ab" * 32) for name in names])
+    assert held_list.digest, "it is in eu's store"
+    write_held_list(context.objects, held_list)
+    properties = {**head.properties, RUN_ID: "later", HELD: held_list.property_text}
+    world.catalog.commit("main_replica_eu", head.hash, NO_CHANGES, "held", properties)
+    with refusing(f"file://{world.folder}/eu", StoreUnreachable):
+        with pytest.raises(StoreUnreachable):
+            read_retention(world.context("us"), settings(exclude_regions=["us"]), after(hours=3))
+        for left_out in ({"gone": ["eu"]}, {"exclude_regions": ["eu", "us"]}):
+            without_eu = settings(**{"exclude_regions": ["us"], "features": None, **left_out})
+            assert read_retention(world.context("us"), without_eu, after(hours=3))[1].blocks == ()

@@ -14,6 +14,7 @@ import pytest
 from sterna.catalog.model import Content, Put
 from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import Busy, FilesGone, SternaError, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
+from sterna.maintenance.deletion.references import ReferencePoller
 from sterna.maintenance.restore import pins as restore_pins
 from sterna.maintenance.restore.model import RestoreRequest
 from sterna.maintenance.restore.run import restore
@@ -239,6 +240,30 @@ def test_a_tag_that_is_set_before_the_deletion_is_seen(world: World, monkeypatch
     monkeypatch.setattr(MainScope, MainScope.build_report.__name__, tagged)
     assert swept(world).deleted.files == 1, "the orphan alone"
     assert any(name.startswith("b/data/") for name in files(world))
+
+
+@pytest.mark.parametrize(("slow_polls", "ends"), [(4, False), (1_000, True)])
+def test_a_sweep_reads_again_what_took_too_long_to_read(
+    world: World, monkeypatch: pytest.MonkeyPatch, slow_polls: int, ends: bool
+) -> None:
+    swept(world, after(hours=2))
+    polls, clock = [0], time.monotonic
+    real: Callable[..., Any] = ReferencePoller.poll
+
+    def slow(poller: ReferencePoller) -> Any:
+        yield from real(poller)
+        polls[0] += 1
+
+    monkeypatch.setattr(ReferencePoller, real.__name__, slow)
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 100 * min(polls[0], slow_polls))
+    before = files(world)
+    if ends:
+        with pytest.raises(Busy, match="faster than it can be read"):
+            swept(world)
+        assert files(world) == before
+    else:
+        report = swept(world)
+        assert (report.deleted.files, report.failed) == (1, 0)
 
 
 def test_what_a_tag_shows_by_then_is_not_written_down_as_garbage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

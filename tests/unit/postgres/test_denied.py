@@ -131,6 +131,17 @@ def test_nothing_is_deleted_while_a_region_that_was_left_out_is_slow(slow: str) 
     require_certain_primary([gone, eu], ["us"])
 
 
+def test_nothing_is_deleted_before_an_old_primary_has_rejoined() -> None:
+    eu, ap = CatalogSite("eu", term=Term(2, "eu"), writable=True), CatalogSite("ap", term=Term(2, "eu"))
+    require_certain_primary([eu, ap, CatalogSite("us", term=Term(2, "eu"))], [])
+    require_certain_primary([eu, ap, CatalogSite("new")], [])
+    for writable in (True, False):
+        us = CatalogSite("us", term=Term(1, "us"), writable=writable)
+        for gone in ([], ["us"]):
+            with pytest.raises(UpkeepBlocked, match="us is still at term 1-us, and the newest is 2-eu"):
+                require_certain_primary([us, eu, ap], gone)
+
+
 def test_no_other_region_is_forced_into_its_place(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = registry("us", us=full, eu=CLOSED_ADDRESS)
     us = inspect_site(ours.region("us"), secrets)

@@ -27,7 +27,7 @@ from sterna.replication.failover.certain_term import require_certain_term, requi
 from sterna.replication.replica.feature_position import read_feature_view_position
 from sterna.replication.replica.head import Head, read_head
 from sterna.replication.replica.held import held_since
-from sterna.replication.replica.held_list import read_held_list
+from sterna.replication.replica.held_list import EMPTY_HELD_LIST, read_held_list
 from sterna.replication.replica.reachability import TableVersion
 from sterna.replication.replica.region import RegionContext
 
@@ -68,7 +68,10 @@ def read_inputs(
     polled = tuple(references.poll())
     since = now - timedelta(seconds=settings.keep_heads)
     # The head of `main` last, so that the watermarks of all regions are behind it.
-    regions = tuple(_read_region(context, region, since, now) for region in context.registry.regions)
+    regions = tuple(
+        _read_region(context, region, since, now, reads_store=region.name not in settings.excluded_regions)
+        for region in context.registry.regions
+    )
     head = context.primary.reference(SOURCE_BRANCH).hash
     main = tuple(read_versions(context.primary, SOURCE_BRANCH, head))
     included = [region for region in regions if region.name not in settings.excluded_regions]
@@ -147,11 +150,16 @@ def _read_view_positions(
     return tuple(positions), tuple(unknown)
 
 
-def _read_region(context: RegionContext, region: Region, since: datetime, now: datetime) -> RegionState:
+def _read_region(
+    context: RegionContext, region: Region, since: datetime, now: datetime, *, reads_store: bool
+) -> RegionState:
+    """Return how far a region is; what it holds doesn't count where it is left out, and its store may be gone."""
     head = read_head(context.primary, region.replica_branch)
     if head.commit_time is None:
         return RegionState(region.name)
-    held_list = read_held_list(context.objects, head.held_list, region.replica_root)
+    held_list = EMPTY_HELD_LIST
+    if reads_store:
+        held_list = read_held_list(context.objects, head.held_list, region.replica_root)
     dropped = read_dropped_versions(context.of_region(region), head.hash, now)
     return RegionState(
         region.name,

@@ -14,6 +14,7 @@ from sterna.config.registry.model import canonical_prefix, is_inside
 from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import (
     OUTAGES,
+    Busy,
     CredentialError,
     SternaError,
     TableError,
@@ -49,6 +50,7 @@ _FOLDER_DEPTH = 2  # path elements below a swept folder by which the report grou
 _LEASE_SECONDS = 30.0  # of deletions after a poll of all references
 POLLED_SECONDS = _LEASE_SECONDS + 60.0
 """How long a sweep may go by one poll of all references: its last request is tried again for a minute."""
+_MAX_LATE_POLLS = 10  # after which too little of the lease was left to delete anything
 # The suffixes of tables' files; all other objects of a bucket are left alone.
 _TABLE_FILE_SUFFIXES = (".parquet", ".orc", ".avro", ".puffin", ".stats", ".metadata.json", ".metadata.json.gz")
 
@@ -81,7 +83,7 @@ def sweep(
         UsageError: nothing of the region is swept, or the grace is too short.
         UpkeepBlocked: a region has to be waited for, a needed file can't be read, or which region is the primary isn't
             certain: nothing is deleted.
-        Busy: the primary was switched meanwhile.
+        Busy: the primary was switched meanwhile, or `main` changes too fast.
         CatalogError, StoreError: something doesn't answer; a later run continues.
         EngineError: the local disk is too full for the list of needed files; a later run continues.
     """
@@ -133,6 +135,7 @@ class MainScope:
         self._near_roots = self.referenced.near_roots
         self._swept_folders = swept_folders(self.context.mapping, self._near_roots)
         self._unlisted: dict[str, SternaError] = {}
+        self._late_polls = 0
 
     def list_files(self) -> Listing:
         """Reach what must be retained, and list this region's swept folders.
@@ -219,8 +222,18 @@ class MainScope:
         require_same_term(self.context, self.settings.gone, self.inputs.term)
 
     def delete(self, garbage: Garbage, tally: DeletionTally) -> None:
-        """Delete a part, within the time for which a poll of all references counts."""
+        """Delete a part, within the time for which a poll of all references counts.
+
+        Raises:
+            Busy: what references show took too long to read each time.
+        """
         lease = self._polled + _LEASE_SECONDS
+        if time.monotonic() > lease - _LEASE_SECONDS / 2:
+            self._late_polls += 1
+            if self._late_polls == _MAX_LATE_POLLS:
+                raise Busy("what main shows changes faster than it can be read", hint="a later run continues")
+            return  # the next poll has less to read
+        self._late_polls = 0
         sweep_files = partial(self.context.objects.sweep, near_roots=self._near_roots)
 
         def delete_files(uris: Sequence[str]) -> dict[str, SternaError]:

@@ -67,8 +67,8 @@ def seed(
         fence(target_connection, target)
         unsubscribe(target_connection)
         for other in (source, *others):
-            _drop_slots(other, slot, secrets)
-        _drop_slots(target, "%", secrets)  # a copy has no followers
+            drop_slots(other, secrets, slot)
+        drop_slots(target, secrets)  # a copy has no followers
         # Once without a slot, so that the primary keeps little of its log while most is copied.
         copied = copy_missing_objects(source_connection, target_connection, progress)
         with _export_snapshot(source, slot, secrets) as (snapshot, lsn), source_connection.transaction():
@@ -161,10 +161,17 @@ def subscribe(connection: Connection[Any], source: Region, slot: str, lsn: str, 
     connection.execute("ALTER SUBSCRIPTION sterna ENABLE")
 
 
-def _drop_slots(region: Region, name: str, secrets: Secrets) -> None:
-    """Drop sterna's slots in a region; one that does not answer keeps them, within its own limit."""
+def drop_slots(region: Region, secrets: Secrets, name: str = "") -> None:
+    """Drop sterna's slots in a region; one that does not answer keeps them, within its own limit.
+
+    Args:
+        name: of a single one; "": all.
+
+    Raises:
+        DatabaseRefused: one stays in use.
+    """
     query = """SELECT slot_name, active_pid FROM pg_replication_slots
-              WHERE database = current_database() AND slot_name LIKE 'sterna\\_%%' AND slot_name LIKE %s"""
+              WHERE database = current_database() AND slot_name LIKE 'sterna\\_%%' AND %s::text IN ('', slot_name::text)"""
     try:
         with open_connection(region, secrets) as connection:
             deadline = time.monotonic() + _SLOT_TIMEOUT_SECONDS

@@ -58,7 +58,8 @@ def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str])
     """Refuse to delete by a term that may be an old one.
 
     A region that answers but refuses the login may be running: it has to be read, even one named in `gone`. So has the
-    primary.
+    primary. A region of an older term was the primary and has not rejoined, or is behind: `rejoin` keeps its last
+    commits on a branch, and what they name must be there then.
 
     Args:
         sites: of all regions, with their terms.
@@ -72,10 +73,15 @@ def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str])
     left_out = {site.region for site in sites if site.is_silent and site.region in gone and site.region != newest}
     unseen = [f"{region} was not seen: {reason}" for region, reason in primary.unseen.items() if region not in left_out]
     contradictions = [*primary.doubts, *([] if newest or unseen else ["no region has a term"])]
-    if unseen or contradictions:
+    older = [
+        f"{site.region} is still at term {site.term}, and the newest is {primary.newest}"
+        for site in sites
+        if site.term and site.term != primary.newest
+    ]
+    if unseen or contradictions or older:
         raise UpkeepBlocked(
-            "nothing is expired or deleted while another region may be the primary: "
-            f"{'; '.join((*unseen, *contradictions))}",
-            hint="wait, and run this again once all regions answer and sterna catalog status names one primary; a "
-            "retired region is named in maintenance.gone of the services file",
+            "nothing is expired or deleted while another region may be the primary, or has commits that others lack: "
+            f"{'; '.join((*unseen, *contradictions, *older))}",
+            hint="wait, and run this again once all regions answer and sterna catalog status names one primary; let an "
+            "old primary rejoin; a retired region is turned off and named in maintenance.gone of the services file",
         )

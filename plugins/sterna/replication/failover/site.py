@@ -34,6 +34,7 @@ _SUBSCRIPTION_QUERY = """
 _SLOTS_QUERY = """
     SELECT slot_name, active, wal_status, coalesce(pg_current_wal_lsn() - confirmed_flush_lsn, 0),
            CASE WHEN wal_status IN ('unreserved', 'lost') THEN 1
+                WHEN safe_wal_size IS NULL THEN NULL  -- no limit: max_slot_wal_keep_size is -1
                 ELSE (pg_current_wal_lsn() - restart_lsn)
                      / nullif(pg_current_wal_lsn() - restart_lsn + greatest(safe_wal_size, 0), 0) END
     FROM pg_replication_slots WHERE database = current_database() AND slot_name LIKE 'sterna\\_%' ORDER BY slot_name

@@ -171,7 +171,8 @@ def drop_slots(region: Region, secrets: Secrets, name: str = "") -> None:
         DatabaseRefused: one stays in use.
     """
     query = """SELECT slot_name, active_pid FROM pg_replication_slots
-              WHERE database = current_database() AND slot_name LIKE 'sterna\\_%%' AND %s::text IN ('', slot_name::text)"""
+              WHERE database = current_database() AND slot_name LIKE 'sterna\\_%%'
+              AND %s::text IN ('', slot_name::text)"""
     try:
         with open_connection(region, secrets) as connection:
             deadline = time.monotonic() + _SLOT_TIMEOUT_SECONDS

@@ -49,6 +49,7 @@ from tests.simulation.lags import LagCheck
 from tests.simulation.main import Main
 from tests.simulation.pausing import Pausing, is_at_work
 from tests.simulation.promoted import Promoted
+from tests.simulation.stale import stale_entries
 from tests.simulation.store import Objects, Store, Violation
 from tests.simulation.syncs import Syncing, no_engine
 from tests.simulation.turns import Faults, Turn
@@ -295,6 +296,8 @@ class World:
         """Let the region catch up, with nobody else at work."""
         report = sync(self.syncs[0].context, SyncOptions(), self.tell, engine=no_engine)
         self.invariants.check()
+        if stale := stale_entries(self.syncs[0].context):
+            raise Violation(f"verify: {stale}")
         return report
 
     def _check_held(self, report: Report, left_out: Collection[tuple[str, str]] = ()) -> None:

@@ -21,8 +21,8 @@ def require_certain_term(context: RegionContext, gone: Collection[str] = ()) -> 
             for.
 
     Raises:
-        UpkeepBlocked: another region was not seen, so that it may be the primary by now, or what was seen contradicts
-            itself.
+        UpkeepBlocked: another region was not seen, so that it may be the primary by now, what was seen contradicts
+            itself, or an old primary has not rejoined.
         Busy: another region became the primary since the connection was opened.
     """
     if not context.registry.has_regional_catalogs:
@@ -33,6 +33,7 @@ def require_certain_term(context: RegionContext, gone: Collection[str] = ()) -> 
     assert term is not None  # `require_certain_primary` saw to it
     if term.region != context.ports.primary_region.name:
         raise Busy(f"{term.region} became the primary meanwhile", hint="a later run checks everything again")
+    require_newest_term(sites)
     return str(term)
 
 
@@ -58,8 +59,7 @@ def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str])
     """Refuse to delete by a term that may be an old one.
 
     A region that answers but refuses the login may be running: it has to be read, even one named in `gone`. So has the
-    primary. A region of an older term was the primary and has not rejoined, or is behind: `rejoin` keeps its last
-    commits on a branch, and what they name must be there then.
+    primary.
 
     Args:
         sites: of all regions, with their terms.
@@ -73,15 +73,33 @@ def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str])
     left_out = {site.region for site in sites if site.is_silent and site.region in gone and site.region != newest}
     unseen = [f"{region} was not seen: {reason}" for region, reason in primary.unseen.items() if region not in left_out]
     contradictions = [*primary.doubts, *([] if newest or unseen else ["no region has a term"])]
-    older = [
-        f"{site.region} is still at term {site.term}, and the newest is {primary.newest}"
-        for site in sites
-        if site.term and site.term != primary.newest
-    ]
-    if unseen or contradictions or older:
+    if unseen or contradictions:
         raise UpkeepBlocked(
-            "nothing is expired or deleted while another region may be the primary, or has commits that others lack: "
-            f"{'; '.join((*unseen, *contradictions, *older))}",
-            hint="wait, and run this again once all regions answer and sterna catalog status names one primary; let an "
-            "old primary rejoin; a retired region is turned off and named in maintenance.gone of the services file",
+            "nothing is expired or deleted while another region may be the primary: "
+            f"{'; '.join((*unseen, *contradictions))}",
+            hint="wait, and run this again once all regions answer and sterna catalog status names one primary; a "
+            "retired region is named in maintenance.gone of the services file",
+        )
+
+
+def require_newest_term(sites: Sequence[CatalogSite]) -> None:
+    """Refuse to delete while a region that answers has an older term than others.
+
+    It was the primary and has not rejoined, or is behind. `rejoin` keeps its last commits on a branch, and what they
+    name has to be there then.
+
+    Args:
+        sites: of all regions, with their terms.
+
+    Raises:
+        UpkeepBlocked: with every such region.
+    """
+    newest = resolve_primary(sites).newest
+    older = [f"{site.region} at term {site.term}" for site in sites if site.term and site.term != newest]
+    if older:
+        raise UpkeepBlocked(
+            f"nothing is expired or deleted while a region has not come to term {newest}, and may have commits that "
+            f"others lack: {', '.join(older)}",
+            hint="let an old primary rejoin, or turn it off and name it in maintenance.gone of the services file; a "
+            "region that is only behind comes to it by itself",
         )

@@ -75,7 +75,7 @@ def read_large_lane(context: RegionContext, head: Head, options: SyncOptions, di
 
     Args:
         options: those of the sync.
-        digest: the present one (`sterna.replication.plan.planner.sync_digest`).
+        digest: the present one (`sterna.replication.replica.metadata_version.sync_digest`).
 
     Raises:
         StoreUnreachable, StoreDenied: the region's store doesn't answer.
@@ -107,7 +107,7 @@ def completed_tables(
 
     Args:
         bulk_state: the large lane's state.
-        digest: the present one (`sterna.replication.plan.planner.sync_digest`).
+        digest: the present one (`sterna.replication.replica.metadata_version.sync_digest`).
 
     Raises:
         CatalogError: the catalog doesn't answer.

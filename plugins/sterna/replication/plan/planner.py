@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sterna.config.mapping import validate_bindings
-from sterna.config.registry.model import digest
 from sterna.libraries import pa
 from sterna.replication.execution.source_sizes import Outages
 from sterna.replication.execution.spark_executor import Engine
@@ -30,7 +29,7 @@ from sterna.replication.replica.bulk_state import BulkState
 from sterna.replication.replica.head import Head, is_recorded, load_held_list, read_head, require_no_gc
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.ids import new_run_id
-from sterna.replication.replica.metadata_version import current_metadata_version
+from sterna.replication.replica.metadata_version import sync_digest
 from sterna.replication.replica.model import Action, Plan
 from sterna.replication.replica.region import Progress, RegionContext
 
@@ -115,7 +114,7 @@ def _compare_branches(context: RegionContext, options: SyncOptions, progress: Pr
     head = read_head(context.primary, context.region.replica_branch)
     require_no_gc(head)
     validate_bindings(context.registry, head.bindings or {})
-    current_digest = sync_digest(context)
+    current_digest = sync_digest(context.registry, context.mapping)
     head = load_held_list(context.objects, head)
     if head.held_list.read_error:
         progress(f"{head.held_list.read_error}: all keys are compared, and the list is written again")
@@ -206,14 +205,6 @@ def _verbatim_tables(
     if options.full:
         return "all"  # a copy may be lost
     return "unmarked" if comparison.head.digest != comparison.digest else ""
-
-
-def sync_digest(context: RegionContext) -> str:
-    """Return the digest that decides whether all keys are compared.
-
-    It is over what of the registry decides a replica (`Registry.digest`), and the localizer's version.
-    """
-    return digest([context.registry.digest(), current_metadata_version(context.mapping).localizer_version])
 
 
 def _resolve_actions(

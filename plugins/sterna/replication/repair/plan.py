@@ -21,7 +21,7 @@ from sterna.replication.replica.file_list import CONTENT, METADATA, VIEW_METADAT
 from sterna.replication.replica.head import load_held_list, read_head
 from sterna.replication.replica.metadata_version import current_metadata_version
 from sterna.replication.replica.region import RegionContext
-from sterna.replication.verify.findings import Finding, VerificationReport
+from sterna.replication.verify.findings import STALE, Finding, VerificationReport
 from sterna.replication.verify.locations import Places
 from sterna.replication.verify.source_versions import find_origins, is_derived_from, source_metadata_uri
 
@@ -85,7 +85,8 @@ def diagnose(context: RegionContext, report: VerificationReport) -> Diagnosis:
     """
     tables: dict[str, dict[str, list[Finding]]] = defaultdict(lambda: defaultdict(list))
     for finding in report.findings:
-        tables[finding.table][finding.file].append(finding)
+        if finding.kind != STALE:
+            tables[finding.table][finding.file].append(finding)
     head = load_held_list(context.objects, read_head(context.catalog, context.region.replica_branch))
     entries = context.catalog.entries(context.region.replica_branch, head.hash)
     contents = {
@@ -93,7 +94,11 @@ def diagnose(context: RegionContext, report: VerificationReport) -> Diagnosis:
     }
     origins = find_origins(context, head, contents, Places(context.mapping))
     repairs: list[FileRepair] = []
-    remaining: list[RemainingFault] = []
+    remaining = [
+        remaining_fault([finding], "no file is wrong: `sterna sync --full` compares all tables with main")
+        for finding in report.findings
+        if finding.kind == STALE
+    ]
     parts: list[pa.Table] = []
     for name, broken in tables.items():
         if name not in contents:

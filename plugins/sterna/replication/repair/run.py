@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sterna.codec import FLAG, INTEGER, TEXT, Field, Record, UnknownFields, enum_of, tuple_of
@@ -29,7 +29,7 @@ from sterna.replication.replica.ids import new_run_id
 from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.sync.localize import localize_files
 from sterna.replication.sync.publish import invalidate_plans
-from sterna.replication.verify.findings import Finding, VerificationReport
+from sterna.replication.verify.findings import STALE, Finding, VerificationReport
 from sterna.replication.verify.run import Depth, verify
 
 
@@ -117,7 +117,7 @@ def repair(
     attempted: dict[str, FileRepair] = {}
     failed: dict[str, str] = {}
     attempts = 0
-    names = sorted({finding.table for finding in initial.findings})
+    names = sorted({finding.table for finding in initial.findings if finding.kind != STALE})
     # A restored file may name others that could not be checked before.
     while pending := [file_repair for file_repair in diagnosis.repairs if file_repair.file not in attempted]:
         attempted |= {file_repair.file: file_repair for file_repair in pending}
@@ -126,7 +126,7 @@ def repair(
         # what it published before is on the branch that is verified now.
         attempts += 1
         invalidate_plans(context, f"repair-{run_id}-{attempts}")
-        verified = verify(context, depth, names, progress)
+        verified = _with_stale(verify(context, depth, names, progress), initial)
         diagnosis = diagnose(context, verified)
     repaired = tuple(
         file_repair
@@ -140,6 +140,14 @@ def repair(
         f"{run_folder.run_uri(context, run_id)}/{run_names.REPAIR}", REPAIR_REPORT.dumps(result).encode()
     )
     return result
+
+
+def _with_stale(verified: VerificationReport, initial: VerificationReport) -> VerificationReport:
+    """Return a report with the stale entries of the first one, which no repair of files changes."""
+    files = [finding for finding in verified.findings if finding.kind != STALE]
+    stale = [finding for finding in initial.findings if finding.kind == STALE]
+    faults = verified.faults - len(verified.findings) + len(files) + len(stale)
+    return replace(verified, findings=(*files, *stale), faults=faults)
 
 
 def _apply_repairs(

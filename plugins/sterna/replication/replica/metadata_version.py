@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sterna.config.mapping import Mapping
 from sterna.config.registry.fingerprint import MetadataVersion
+from sterna.config.registry.model import Registry, digest
 from sterna.errors import Unsupported
 from sterna.iceberg import LOCALIZER_VERSION
 
@@ -29,3 +30,11 @@ def target_metadata_version(mapping: Mapping, target: str) -> MetadataVersion:
     if metadata_version is None:
         raise Unsupported("what is localized doesn't belong there", file=target)
     return metadata_version
+
+
+def sync_digest(registry: Registry, mapping: Mapping) -> str:
+    """Return the digest that decides whether all keys are compared.
+
+    It is over what of the registry decides a replica (`Registry.digest`), and the localizer's version.
+    """
+    return digest([registry.digest(), current_metadata_version(mapping).localizer_version])

@@ -24,7 +24,7 @@ from sterna.replication.execution.source_sizes import Unavailable
 from sterna.replication.execution.spark_executor import Engine, engine_or_spark
 from sterna.replication.plan.dependencies import Resolution
 from sterna.replication.plan.options import SyncOptions
-from sterna.replication.plan.planner import make_plan, sync_digest
+from sterna.replication.plan.planner import make_plan
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica import run_folder
 from sterna.replication.replica.bulk_state import Heartbeat, keep_alive
@@ -34,6 +34,7 @@ from sterna.replication.replica.head import GC_EXPIRY_SECONDS, read_head
 from sterna.replication.replica.held import Held, split_in_transit
 from sterna.replication.replica.ids import new_run_id
 from sterna.replication.replica.lag import lags_after_sync
+from sterna.replication.replica.metadata_version import sync_digest
 from sterna.replication.replica.model import CopyBatch, Plan, Report, StageReport, TableFailure, total_size
 from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.sync import bulk_run
@@ -408,7 +409,8 @@ def load_plan(context: RegionContext, run: str) -> Plan:
             file=f"{run}/{run_names.PLAN}",
             hint="start a new sync",
         ) from error
-    if sync_plan.digest != sync_digest(context) or sync_plan.registry not in ("", context.registry.fingerprint()):
+    current_digest = sync_digest(context.registry, context.mapping)
+    if sync_plan.digest != current_digest or sync_plan.registry not in ("", context.registry.fingerprint()):
         raise UsageError(
             "the registry changed since this run's plan was made: where its files belong may be elsewhere now; start "
             "a new sync"

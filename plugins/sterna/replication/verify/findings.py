@@ -18,6 +18,7 @@ STRAY = "stray"
 DIFFERS = "differs"
 NOT_RESIDENT = "not resident"
 OTHER_CATALOG = "another catalog"
+STALE = "stale"
 
 CONTRADICTIONS = frozenset({DISAGREES, CHECKSUM})
 """The kinds by which a table contradicts itself: its writer may have left it so."""
@@ -39,7 +40,8 @@ class Finding:
             (a deletion vector contradicts its own), unprotected (maintenance through the replica would reach `main`'s
             own files), unsorted (rows of position deletes), stray (a delete names a place where this region reads no
             file), differs (from the source), not resident (a residency rule keeps the file out of this region), another
-            catalog (a view names one that the registry doesn't speak of).
+            catalog (a view names one that the registry doesn't speak of), stale (the branch shows another version of
+            the table than the watermark says, or lacks it).
         file: URI of the file that is wrong, or that names the wrong thing.
         message: what is wrong with it.
     """

@@ -18,6 +18,7 @@ from sterna.errors import UsageError, list_some
 from sterna.replication.replica.head import load_held_list, read_head
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.content import Comparison
+from sterna.replication.verify.entries import find_stale_entries
 from sterna.replication.verify.findings import NOT_RESIDENT, Findings, VerificationReport, combine_findings
 from sterna.replication.verify.locations import Places
 from sterna.replication.verify.source_faults import source_contradictions, source_digest_function
@@ -104,7 +105,8 @@ def verify(
             entries[key_name(key)] = content
         elif content.kind == NAMESPACE and len(key) == 1:
             namespaces.add(key[0])
-    chosen = _select_entries(context, entries, list(tables))
+    names = list(tables)
+    chosen = _select_entries(context, entries, names)
     places = Places(context.mapping, frozenset(namespaces))
     origins = find_origins(context, head, chosen, places)
     includes = depth.sample.includes if depth.sample else lambda uri: True
@@ -122,7 +124,10 @@ def verify(
     def report(findings: Findings) -> None:
         progress(_format_findings(findings, depth))
 
-    return _with_residency(context, combine_findings(_check_concurrently(check_table, chosen, report)), progress)
+    verified = combine_findings(_check_concurrently(check_table, chosen, report))
+    stale = tuple(find_stale_entries(context, head, entries, places, chosen if names else None))
+    verified = replace(verified, findings=(*verified.findings, *stale), faults=verified.faults + len(stale))
+    return _with_residency(context, verified, progress)
 
 
 def verify_structure(

@@ -9,7 +9,7 @@ from sterna.catalog.model import Content, key_name, parse_key
 from sterna.config.metadata_names import without_digest
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ReferenceNotFound
-from sterna.replication.replica.head import PLANNED_HASH, Head
+from sterna.replication.replica.head import PLANNED_HASH, RESTORED_OVER, Head
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.locations import Places
 
@@ -33,7 +33,15 @@ def find_origins(context: RegionContext, head: Head, entries: dict[str, Content]
     unresolved = [
         name for name in entries if name not in origins or not is_derived_from(entries[name], origins[name], places)
     ]
-    return origins | _read_contents(context, _planned_hashes(context, head, unresolved))
+    return origins | planned_contents(context, head, unresolved)
+
+
+def planned_contents(context: RegionContext, head: Head, names: Iterable[str]) -> dict[str, Content]:
+    """Return what `main` held under some keys at the commits that the syncs which published them were planned for.
+
+    A key is missing when the catalog has forgotten that.
+    """
+    return _read_contents(context, _planned_hashes(context, head, names))
 
 
 def is_derived_from(replica: Content, origin: Content, places: Places) -> bool:
@@ -84,6 +92,8 @@ def _planned_hashes(context: RegionContext, head: Head, names: Iterable[str]) ->
     if not pending:
         return hashes
     for commit in context.catalog.history(f"{context.region.replica_branch}@{head.hash}", operations=True):
+        if RESTORED_OVER in commit.properties:
+            continue  # what a restored branch has back is what an earlier commit took
         for put in commit.puts:
             if put.key in pending:
                 hashes[pending.pop(put.key)] = commit.properties.get(PLANNED_HASH, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -256,26 +257,61 @@ def test_a_receiver_that_asks_for_time_is_given_it(branch: Branch) -> None:
     assert tries[1] - tries[0] >= 0.5
 
 
-@pytest.mark.parametrize("how", ["rewound", "old"])
-def test_a_position_that_the_log_has_no_more_begins_at_the_head_and_says_so(
-    how: str, branch: Branch, caplog: pytest.LogCaptureFixture
+def test_a_branch_that_was_rewound_is_delivered_from_where_it_forked(
+    branch: Branch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    receiver, base = Receiver(), branch.update("base")
+    receiver = Receiver()
     with room(branch, PAGER, receiver):
+        base = branch.update("base")
         lost = branch.update("lost")
         wait_until(lambda: stands_at(branch, lost))
-    keep = timedelta(days=7)
-    if how == "rewound":
-        branch.catalog.assign(BRANCH, base)
-        branch.update("anew")
-    else:
-        keep = timedelta(0)
-        branch.update("unseen")
-    with caplog.at_level(logging.ERROR), room(branch, PAGER, receiver, keep=keep) as service:
+    branch.catalog.assign(BRANCH, base)
+    branch.update("other")
+    newest = branch.update("newest")
+    with caplog.at_level(logging.WARNING), room(branch, PAGER, receiver) as service:
+        wait_until(lambda: stands_at(branch, newest))
+        assert only(service).status.resets == 0
+    assert receiver.tables == ["ns.base", "ns.lost", "ns.other", "ns.newest"]
+    assert "is no more on the branch" in caplog.text
+
+
+def test_where_only_the_stored_position_is_known_it_is_delivered_from_there(
+    branch: Branch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver, real = Receiver(), PositionTag.save
+    with room(branch, PAGER, receiver) as service:
+        stored = branch.update("stored")
+        wait_until(lambda: stands_at(branch, stored))
+        monkeypatch.setattr(PositionTag, real.__name__, lambda tag: None)  # the primary is dark
+        sent = branch.update("sent")
+        wait_until(lambda: receiver.tables == ["ns.stored", "ns.sent"])
+        branch.catalog.assign(BRANCH, stored)
+        branch.catalog.forget(sent)
+        branch.update("again")
+        newest = branch.update("newest")
+        wait_until(lambda: receiver.tables[-1] == "ns.newest")
+        monkeypatch.setattr(PositionTag, real.__name__, real)
+        wait_until(lambda: stands_at(branch, newest))
+        assert only(service).status.resets == 0
+    assert receiver.tables == ["ns.stored", "ns.sent", "ns.again", "ns.newest"]
+
+
+def test_a_position_that_is_too_old_begins_with_the_oldest_kept_commit_and_says_so(
+    branch: Branch, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver = Receiver()
+    with room(branch, PAGER, receiver):
+        position = branch.update("sent")
+        wait_until(lambda: stands_at(branch, position))
+    branch.update("too old")
+    time.sleep(2)
+    branch.update("kept")
+    newest = branch.update("newest")
+    with caplog.at_level(logging.ERROR), room(branch, PAGER, receiver, keep=timedelta(seconds=1.5)) as service:
         wait_until(lambda: only(service).status.resets == 1)
-        wait_until(lambda: stands_at(branch, branch.catalog.reference(BRANCH).hash))
-    assert receiver.tables == ["ns.lost"]
-    assert "begins at the head" in caplog.text
+        wait_until(lambda: stands_at(branch, newest))
+    assert receiver.tables == ["ns.sent", "ns.kept", "ns.newest"]
+    assert "begins with the oldest commit there" in caplog.text
 
 
 def test_a_promotion_asks_anew_who_the_primary_is(branch: Branch, monkeypatch: pytest.MonkeyPatch) -> None:

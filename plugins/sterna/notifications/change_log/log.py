@@ -136,6 +136,31 @@ class EventLog:
                 base = commit.parent
         return LogSegment(base, tuple(self._read_events(commit) for commit in reversed(commits)), base == older)
 
+    def find_fork(self, position: str, head: str) -> str | None:
+        """Return the newest commit that a position's history and the branch have in common, within `keep`.
+
+        Args:
+            position: a commit that the branch had, before it was rewound.
+            head: the branch's head.
+
+        Returns:
+            Its hash; None: there is none, or the catalog has forgotten the position.
+        """
+        oldest, kept = datetime.now(UTC) - self._keep, set[str]()
+        for commit in self._context.catalog.history(f"{self.branch}@{head}", operations=False):
+            if commit.commit_time < oldest:
+                break
+            kept |= {commit.hash, commit.parent}
+        try:
+            for commit in self._context.catalog.history(f"{self.branch}@{position}", operations=False):
+                if commit.hash in kept:
+                    return commit.hash
+                if commit.commit_time < oldest:
+                    break
+        except ReferenceNotFound:
+            pass
+        return None
+
     def read_after(self, cursor: Cursor, head: str) -> Iterator[Event]:
         """Yield the events after a cursor, up to a commit, oldest first.
 

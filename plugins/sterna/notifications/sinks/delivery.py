@@ -15,7 +15,7 @@ from itertools import islice
 
 from sterna.brokers.message import Message, Sender, SendOutcome
 from sterna.errors import Busy, EventRefused, OutletDisabled, ReferenceNotFound, SternaError
-from sterna.notifications.change_log.log import EventLog
+from sterna.notifications.change_log.log import EventLog, LogSegment
 from sterna.notifications.sinks.dead_letters import write_dead_letter
 from sterna.notifications.sinks.offset import PositionTag
 from sterna.replication.replica.region import RegionContext
@@ -227,7 +227,7 @@ class Deliverer(Reconciler[Outbox, tuple[Message, ...], int]):
             return
         segment = self._source.read_first_since(read_up_to, head, self.options.page_commits)
         if not segment.complete:
-            self._reset_to_head(read_up_to, head)
+            self._begin_again(read_up_to, head, segment)
             return
         for commit_events in segment.commits:
             moment, hash = commit_events.commit.commit_time, commit_events.commit.hash
@@ -237,17 +237,32 @@ class Deliverer(Reconciler[Outbox, tuple[Message, ...], int]):
             self._pending.append(_PendingStep(moment, hash))
             self._read_up_to = hash
 
-    def _reset_to_head(self, position: str, head: str) -> None:
-        """Begin at the head: the position is older than the retained log, or the branch was rewound."""
+    def _begin_again(self, position: str, head: str, segment: LogSegment) -> None:
+        """Begin where a branch that was rewound left its old history, or with the oldest commit that the log keeps.
+
+        Args:
+            segment: what the log keeps, from its oldest commit on.
+        """
         if self._context.primary.reference(self._source.branch).hash != head:
             raise Busy("the region's own copy may be behind the position")
-        self.status.resets += 1
-        log.error(
-            "sink %s: its position %s is not in what the log keeps: it begins at the head %s; events are skipped",
-            self.job.name, position[:12], head[:12],
-        )  # fmt: skip
-        self._read_up_to = head
-        self.tag.advance(head)
+        # The tag may be on the branch where what was delivered since, and the catalog doesn't know any more, isn't.
+        known = [self._source.find_fork(hash, head) for hash in (position, self.tag.stored) if hash]
+        fork = next(filter(None, known), None)
+        if fork is None:
+            self.status.resets += 1
+            log.error(
+                "sink %s: its position %s is not in what the log keeps: it begins with the oldest commit there, after "
+                "%s; events before are skipped",
+                self.job.name, position[:12], segment.base[:12],
+            )  # fmt: skip
+        else:
+            log.warning(
+                "sink %s: its position %s is no more on the branch: it goes on after %s, and events may be repeated",
+                self.job.name, position[:12], fork[:12],
+            )  # fmt: skip
+        self._read_up_to = fork or segment.base
+        if fork or not segment.commits:  # else the tag follows once a commit is delivered
+            self.tag.advance(self._read_up_to)
 
     def _acknowledge(self, count: int) -> None:
         self._single_sends = max(0, self._single_sends - count)

@@ -90,7 +90,7 @@ def _add_pending(
     commits = len(segment.commits)
     events = sum(accepts(event.table) for commit_events in segment.commits for event in commit_events.events)
     if not segment.complete:
-        message = f"the log has no {status.position[:12]} any more: it will begin at the head"
+        message = f"the log has no {status.position[:12]} any more: it will begin where that forked, or with the oldest"
         progress = Condition(ConditionType.PROGRESSING, "PositionGone", message)
     elif commits:
         progress = Condition(ConditionType.PROGRESSING, "Delivering", f"{events} events in {commits} commits wait")

@@ -361,6 +361,8 @@ def test_a_moment_of_main_leads_to_the_replicas_commit(synced: World, asking: Qu
         answer = body(asking(at=f"main@{moment}"))
         assert (answer["main"], answer["cursor"]) == (main, cursor)
     assert len(asking.jobs) == 1, "both are the same question"
+    assert "main" not in body(asking(at=cursor)), "nor is it another one's answer"
+    assert body(asking(at=f"main@{main}"))["main"] == main
     for wrong, status in (
         (now[:19], 400),
         ("2999-01-01T00:00:00Z", 400),

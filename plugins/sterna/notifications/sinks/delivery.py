@@ -270,7 +270,9 @@ class Deliverer(Reconciler[Outbox, tuple[Message, ...], int]):
         if count:
             self._record_success()
         while count:
-            count -= self._pending.popleft().message is not None
+            self._finish_commits()
+            self._pending.popleft()
+            count -= 1
         self._finish_commits()
 
     def _finish_commits(self) -> None:

@@ -76,7 +76,10 @@ class Question:
 def _pin_text(pin: SnapshotPin | CommitPin | MomentPin) -> str:
     assert not isinstance(pin, MomentPin), "what a moment shows may be another commit later"
     # Clients keep the digest as an ETag: these texts stay, whatever the classes are called.
-    return f"CommitPin(hash={pin.hash!r})" if isinstance(pin, CommitPin) else f"SnapshotPin(snapshot={pin.snapshot})"
+    if isinstance(pin, SnapshotPin):
+        return f"SnapshotPin(snapshot={pin.snapshot})"
+    main = f", main={pin.main!r}" if pin.main else ""  # the answer has it
+    return f"CommitPin(hash={pin.hash!r}{main})"
 
 
 def find_query(queries: NamedQueries, params: Mapping[str, Sequence[str]]) -> tuple[str, NamedQuery]:

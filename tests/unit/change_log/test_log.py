@@ -12,9 +12,11 @@ import pytest
 from sterna.brokers.message import Message
 from sterna.catalog.commit_once import NO_CHANGES
 from sterna.catalog.model import Put
-from sterna.errors import StoreUnreachable
+from sterna.errors import StoreUnreachable, UsageError
+from sterna.notifications.change_log.cursor import Cursor
 from sterna.notifications.change_log.event import DROPPED, HELD, RELEASED, UPDATED
 from sterna.notifications.change_log.log import EventLog
+from sterna.notifications.subscriptions.buffer import EventBuffer
 from sterna.replication.replica import change_record
 from sterna.replication.replica.change_record import CHANGE_RECORD_PROPERTY
 from sterna.replication.replica.head import GC_MARKER, RUN_ID
@@ -257,6 +259,13 @@ def test_long_news_stand_in_the_run_s_folder_and_their_loss_costs_little(
         path.write_bytes(b"damaged")
     (left,) = read_events(world, seen)
     assert left["data"].pop("operations", None) is None
+    log = EventLog(world.context(), timedelta(days=1), 1000)
+    with pytest.raises(UsageError, match="other numbers"):
+        list(log.read_after(Cursor(commit.hash, 1), commit.hash))
+    buffer = EventBuffer(seen, 100)
+    buffer.append(log.read_since(seen, commit.hash).commits)
+    assert buffer.position(Cursor(commit.hash, 1)) is None, "the second event is another one by now"
+    assert buffer.position(Cursor(commit.hash, 0)) == 0 and buffer.position(Cursor(commit.hash)) == 1
     # The double's catalog names snapshot 1 for every table.
     assert left["data"]["new_snapshot_id"] == 1 and left["id"] == whole[0]["id"]
 

@@ -29,10 +29,16 @@ from sterna.replication.replica.region import RegionContext
 
 @dataclass(frozen=True)
 class CommitEvents:
-    """One commit and its events."""
+    """One commit and its events.
+
+    Args:
+        renumbered: its change record can't be read any more, so its events are fewer, and have other numbers than when
+            it was there: a cursor between two of them leads nowhere.
+    """
 
     commit: Commit
     events: tuple[Event, ...]
+    renumbered: bool = False
 
 
 @dataclass(frozen=True)
@@ -180,9 +186,10 @@ class EventLog:
             if not segment.complete:
                 raise UsageError(f"the log has no {cursor} any more, or never had", hint="begin at its head")
             for commit_events in segment.commits:
-                yield from (
-                    commit_events.events[skipped:] if commit_events.commit.hash == cursor.hash else commit_events.events
-                )
+                is_cursors = commit_events.commit.hash == cursor.hash
+                if is_cursors and skipped and commit_events.renumbered:
+                    raise UsageError(f"the events of {cursor.hash} have other numbers by now", hint="begin before it")
+                yield from commit_events.events[skipped:] if is_cursors else commit_events.events
                 position = commit_events.commit.hash
 
     def read_tables(self, head: str) -> tuple[CurrentTable, ...]:
@@ -198,7 +205,9 @@ class EventLog:
         return tuple(sorted(tables, key=lambda table: table.table))
 
     def _read_events(self, commit: Commit) -> CommitEvents:
-        return CommitEvents(commit, build_events(commit, self._read_details(commit), self.region, self.branch))
+        details = self._read_details(commit)
+        renumbered = details.news is None and has_own_change_record(commit)
+        return CommitEvents(commit, build_events(commit, details, self.region, self.branch), renumbered)
 
     def _read_details(self, commit: Commit) -> CommitDetails:
         if RUN_ID not in commit.properties or _has_no_events(commit):

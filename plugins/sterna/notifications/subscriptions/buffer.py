@@ -77,6 +77,7 @@ class EventBuffer:
         # By commit, oldest first: its first position and its number of events. None: not counted yet, since they are
         # before the buffer.
         self._positions: dict[str, tuple[int, int | None]] = {base: (0, None)}
+        self._renumbered: set[str] = set()  # commits
         self._first_position = 0
         self.base = base
         self.head = base
@@ -99,6 +100,7 @@ class EventBuffer:
         added: list[SerializedEvent] = []
         for commit_events in commits:
             self._positions[commit_events.commit.hash] = (self.end_position + len(added), len(commit_events.events))
+            self._renumbered |= {commit_events.commit.hash} if commit_events.renumbered else set()
             added += map(serialize_event, commit_events.events)
             self.head = commit_events.commit.hash
         self._events += added
@@ -117,6 +119,7 @@ class EventBuffer:
         for commit_events in reversed(commits[max(0, unfitting - 1) :]):
             position -= len(commit_events.events)
             positions.append((commit_events.commit.hash, (position, len(commit_events.events))))
+            self._renumbered |= {commit_events.commit.hash} if commit_events.renumbered else set()
         if not commits:
             positions = [(self.base, (self._first_position, 0))]
         elif not unfitting:
@@ -134,6 +137,8 @@ class EventBuffer:
     def position(self, cursor: Cursor) -> int | None:
         """Return the position after a cursor, None where the cursor is not in the buffer."""
         if cursor.hash not in self._positions or self.is_uncounted(cursor):
+            return None
+        if cursor.number and cursor.hash in self._renumbered:
             return None
         start, count = self._positions[cursor.hash]
         taken = (count or 0) if cursor.number is None else cursor.number
@@ -184,5 +189,6 @@ class EventBuffer:
         self.base = removed.pop()  # its count stays
         for hash in removed:
             del self._positions[hash]
+            self._renumbered.discard(hash)
         del self._events[: cut - self._first_position]
         self._first_position = cut

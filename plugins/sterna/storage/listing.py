@@ -68,19 +68,19 @@ def list_run(store: OpenStore, keys: list[str]) -> dict[str, int | None]:
             return {}  # not in the order of keys (S3 directory buckets): absence can't be concluded
         sizes.update((meta["path"], meta["size"]) for meta in page or ())
         if len(names) < PAGE_SIZE:
-            return {key: sizes.get(key) for key in keys}
+            return {key: sizes.get(key) for key in keys if key in sizes or _is_between(offset, key, key)}
         last = names[-1]
         if last >= keys[-1]:
             break
-    return {key: sizes.get(key) for key in keys if key in sizes or _is_passed(key, last)}
+    return {key: sizes.get(key) for key in keys if key in sizes or _is_between(offset, key, last)}
 
 
-def _is_passed(key: str, last: str) -> bool:
-    """Return whether a listing that has come to one key is past another, in either order that stores have.
+def _is_between(offset: str, key: str, last: str) -> bool:
+    """Return whether a listing from one key to another had to show a key, in either order that stores have.
 
     Azure's hierarchical namespaces, and servers that walk folders, list what is in `a/` before `a-b/`.
     """
-    return key <= last and key.split("/") <= last.split("/")
+    return offset <= key <= last and offset.split("/") <= key.split("/") <= last.split("/")
 
 
 def list_folders(store: OpenStore, uri: str, prefix: str) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from sterna.brokers.message import Message, SendOutcome
 from sterna.config.sections.readers import ReaderRule
 from sterna.errors import CatalogUnreachable, EventRefused, NotPrimary, OutletDisabled, ReceiverUnreachable
+from sterna.notifications.change_log.log import EventLog, LogSegment
 from sterna.notifications.sinks import delivery
 from sterna.notifications.sinks.dead_letters import read_dead_letters
 from sterna.notifications.sinks.offset import PositionTag, sink_positions
@@ -296,10 +297,17 @@ def test_where_only_the_stored_position_is_known_it_is_delivered_from_there(
     assert receiver.tables == ["ns.stored", "ns.sent", "ns.again", "ns.newest"]
 
 
+@pytest.mark.parametrize("slow", [False, True], ids=["", "and what is read is too old by then"])
 def test_a_position_that_is_too_old_begins_with_the_oldest_kept_commit_and_says_so(
-    branch: Branch, caplog: pytest.LogCaptureFixture
+    branch: Branch, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, slow: bool
 ) -> None:
-    receiver = Receiver()
+    receiver, real = Receiver(), EventLog.read_first_since
+
+    def slowly(*arguments: Any) -> LogSegment:
+        segment = real(*arguments)
+        time.sleep(0.0 if segment.complete else 2.0)
+        return segment
+
     with room(branch, PAGER, receiver):
         position = branch.update("sent")
         wait_until(lambda: stands_at(branch, position))
@@ -307,9 +315,12 @@ def test_a_position_that_is_too_old_begins_with_the_oldest_kept_commit_and_says_
     time.sleep(2)
     branch.update("kept")
     newest = branch.update("newest")
+    if slow:
+        monkeypatch.setattr(EventLog, real.__name__, slowly)
     with caplog.at_level(logging.ERROR), room(branch, PAGER, receiver, keep=timedelta(seconds=1.5)) as service:
         wait_until(lambda: only(service).status.resets == 1)
         wait_until(lambda: stands_at(branch, newest))
+        assert only(service).status.resets == 1
     assert receiver.tables == ["ns.sent", "ns.kept", "ns.newest"]
     assert "begins with the oldest commit there" in caplog.text
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from sterna.catalog.commit_once import NO_CHANGES
-from sterna.catalog.model import Delete, Operation
+from sterna.catalog.model import Delete, Operation, Put
 from sterna.replication.repair.run import repair
 from sterna.replication.replica.head import DIGEST, PLANNED_HASH, RUN_ID, SOURCE_HASH
+from sterna.replication.sync.restore_branch import restore_branch
 from sterna.replication.verify.findings import STALE
 from sterna.replication.verify.run import Depth, verify
 from tests.support.small_world import World, make_world, quiet, ruled, run
@@ -86,3 +87,12 @@ def test_repair_leaves_it_to_a_full_sync(world: World) -> None:
     done = repair(world.context(), (), quiet, apply=True)
     assert data.exists() and sorted(fault.table for fault in done.left) == ["ns.a", "ns.b", "ns.c", "ns.d"]
     assert done.faults_left == 4 and all("sync --full" in fault.why for fault in done.left)
+
+
+def test_a_restored_branch_is_compared_with_what_its_tables_were_taken_from(world: World) -> None:
+    run(world, tables=("ns.a",))
+    head = world.catalog.reference(BRANCH).hash
+    content = dict(world.catalog.entries(BRANCH, head))[("ns", "a")]
+    world.catalog.commit_as("another", BRANCH, [Put(("ns", "a"), content.with_metadata_location("file:///x.json"))])
+    restore_branch(world.context(), quiet)
+    assert verify(world.context(), Depth(deep=True)).findings == ()

@@ -50,6 +50,7 @@ _FOLDER_DEPTH = 2  # path elements below a swept folder by which the report grou
 _LEASE_SECONDS = 30.0  # of deletions after a poll of all references
 POLLED_SECONDS = _LEASE_SECONDS + 60.0
 """How long a sweep may go by one poll of all references: its last request is tried again for a minute."""
+_MIN_LEASE_SECONDS = 5.0  # for a part
 _MAX_LATE_POLLS = 10  # after which too little of the lease was left to delete anything
 # The suffixes of tables' files; all other objects of a bucket are left alone.
 _TABLE_FILE_SUFFIXES = (".parquet", ".orc", ".avro", ".puffin", ".stats", ".metadata.json", ".metadata.json.gz")
@@ -228,7 +229,7 @@ class MainScope:
             Busy: what references show took too long to read each time.
         """
         lease = self._polled + _LEASE_SECONDS
-        if time.monotonic() > lease - _LEASE_SECONDS / 2:
+        if time.monotonic() > lease - _MIN_LEASE_SECONDS:
             self._late_polls += 1
             if self._late_polls == _MAX_LATE_POLLS:
                 raise Busy("what main shows changes faster than it can be read", hint="a later run continues")

@@ -24,6 +24,7 @@ from sterna.runtime.retry_delay import RetryDelay
 from sterna.runtime.runner import Runner
 
 log = logging.getLogger(__name__)
+_MAX_NEWER_COMMITS = 1_000  # of the primary, by which a region's own copy may be behind
 _NOT_SENDING = {"standby": "another gateway delivers", "disabled": "the receiver wants no more events"}
 
 
@@ -226,8 +227,7 @@ class Deliverer(Reconciler[Outbox, tuple[Message, ...], int]):
         if read_up_to is None or head == read_up_to:
             return
         segment = self._source.read_first_since(read_up_to, head, self.options.page_commits)
-        if not segment.complete:
-            self._begin_again(read_up_to, head, segment)
+        if not segment.complete and not self._begin_again(read_up_to, head, segment):
             return
         for commit_events in segment.commits:
             moment, hash = commit_events.commit.commit_time, commit_events.commit.hash
@@ -237,32 +237,49 @@ class Deliverer(Reconciler[Outbox, tuple[Message, ...], int]):
             self._pending.append(_PendingStep(moment, hash))
             self._read_up_to = hash
 
-    def _begin_again(self, position: str, head: str, segment: LogSegment) -> None:
-        """Begin where a branch that was rewound left its old history, or with the oldest commit that the log keeps.
+    def _begin_again(self, position: str, head: str, segment: LogSegment) -> bool:
+        """Find where to begin on a branch that hasn't the position, within what the log keeps.
+
+        That is where a branch that was rewound left its old history, else the oldest commit that the log keeps.
 
         Args:
             segment: what the log keeps, from its oldest commit on.
+
+        Returns:
+            Whether that segment is where to begin.
         """
-        if self._context.primary.reference(self._source.branch).hash != head:
-            raise Busy("the region's own copy may be behind the position")
+        self._require_known_branch(position, head)
         # The tag may be on the branch where what was delivered since, and the catalog doesn't know any more, isn't.
-        known = [self._source.find_fork(hash, head) for hash in (position, self.tag.stored) if hash]
-        fork = next(filter(None, known), None)
-        if fork is None:
+        candidates = dict.fromkeys(filter(None, (position, self.tag.stored)))
+        fork = next(filter(None, (self._source.find_fork(hash, head) for hash in candidates)), None)
+        if fork is not None:
+            log.warning(
+                "sink %s: its position %s is no more on the branch: it goes on after %s, and events may be repeated",
+                self.job.name, position[:12], fork[:12],
+            )  # fmt: skip
+        else:
             self.status.resets += 1
             log.error(
                 "sink %s: its position %s is not in what the log keeps: it begins with the oldest commit there, after "
                 "%s; events before are skipped",
                 self.job.name, position[:12], segment.base[:12],
             )  # fmt: skip
-        else:
-            log.warning(
-                "sink %s: its position %s is no more on the branch: it goes on after %s, and events may be repeated",
-                self.job.name, position[:12], fork[:12],
-            )  # fmt: skip
-        self._read_up_to = fork or segment.base
-        if fork or not segment.commits:  # else the tag follows once a commit is delivered
+        if fork is not None or not segment.commits:
+            self._read_up_to = fork or head
             self.tag.advance(self._read_up_to)
+            return False
+        return True
+
+    def _require_known_branch(self, position: str, head: str) -> None:
+        """Require that the region's own copy of the catalog isn't behind a position, nor on another history."""
+        primary, branch = self._context.primary, self._source.branch
+        primary_head = primary.reference(branch).hash
+        if primary_head == head:
+            return
+        commits = primary.history(f"{branch}@{primary_head}", operations=False, until=head)
+        newer = list(islice(commits, _MAX_NEWER_COMMITS))
+        if not newer or newer[-1].parent != head or position in {commit.hash for commit in newer}:
+            raise Busy("the region's own copy may be behind the position")
 
     def _acknowledge(self, count: int) -> None:
         self._single_sends = max(0, self._single_sends - count)

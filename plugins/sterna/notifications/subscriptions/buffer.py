@@ -138,11 +138,15 @@ class EventBuffer:
         """Return the position after a cursor, None where the cursor is not in the buffer."""
         if cursor.hash not in self._positions or self.is_uncounted(cursor):
             return None
-        if cursor.number and cursor.hash in self._renumbered:
+        if self.is_renumbered(cursor):
             return None
         start, count = self._positions[cursor.hash]
         taken = (count or 0) if cursor.number is None else cursor.number
         return start + taken if taken <= (count or 0) and start + taken >= self._first_position else None
+
+    def is_renumbered(self, cursor: Cursor) -> bool:
+        """Return whether the events of a cursor's commit have other numbers by now."""
+        return bool(cursor.number) and cursor.hash in self._renumbered
 
     def is_uncounted(self, cursor: Cursor) -> bool:
         """Return whether a cursor is an event of the base, whose events weren't counted yet."""

@@ -204,7 +204,9 @@ class BranchPoller:
 
     def _can_extend(self, buffer: EventBuffer, cursor: Cursor) -> bool:
         """Return whether reading back may find a cursor."""
-        return not self.stopping and (self._exhausted != buffer.base or buffer.is_uncounted(cursor))
+        if self.stopping or buffer.is_renumbered(cursor):
+            return False
+        return self._exhausted != buffer.base or buffer.is_uncounted(cursor)
 
     async def _extend(self, buffer: EventBuffer, cursor: Cursor) -> None:
         """Read one page of the log back towards a cursor; at the log's or the buffer's limit mark it as exhausted."""

@@ -92,11 +92,11 @@ def _planned_hashes(context: RegionContext, head: Head, names: Iterable[str]) ->
     if not pending:
         return hashes
     for commit in context.catalog.history(f"{context.region.replica_branch}@{head.hash}", operations=True):
-        if RESTORED_OVER in commit.properties:
-            continue  # what a restored branch has back is what an earlier commit took
-        for put in commit.puts:
+        # What a restored branch has back is what an earlier commit took; another client's commits took nothing.
+        planned = "" if RESTORED_OVER in commit.properties else commit.properties.get(PLANNED_HASH, "")
+        for put in commit.puts if planned else ():
             if put.key in pending:
-                hashes[pending.pop(put.key)] = commit.properties.get(PLANNED_HASH, "")
+                hashes[pending.pop(put.key)] = planned
         if not pending:
             break
     return hashes

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sterna import errors
 from sterna.config.sections.queries import NamedQueries
+from sterna.replication.sync.publish import invalidate_plans
+from sterna.serving.queries.engine.run import run_query
 from sterna.serving.queries.job import QueryJob
 from sterna.serving.queries.service import STATUSES, Answer, QueryRequest, QueryService
 from tests.support.small_world import World, ruled, run
@@ -352,6 +355,30 @@ def test_a_service_is_ready_also_where_no_process_starts(synced: World, caplog: 
     asyncio.run(service.warm())
     assert service.ready and "no memory" in caplog.text
     service.close()
+
+
+def test_a_repair_ends_what_gateway_and_clients_have_kept(world: World) -> None:
+    data = pa.table({"id": pa.array(range(1000, 1050), pa.int64())})
+    location, plain = f"file://{world.folder}/us/lake/a", {"write.parquet.compression-codec": "uncompressed"}
+    table = world.writer.create_table(("ns", "a"), data.schema, location=location, properties=plain)
+    table.append(data)
+    world.commit(a=table.metadata_location)
+    run(world)
+    client, at = QueryClient(world, run_query, repair_seconds=0.0), snapshot(world)
+    (file,) = (world.folder / "eu" / "replica").rglob("a/data/*.parquet")
+    right = file.read_bytes()
+    file.write_bytes(right.replace((1007).to_bytes(8, "little"), (1009).to_bytes(8, "little"), 1))
+    damaged = client(snapshotId=at)
+    assert body(damaged)["kpi"] == {"total": "51227"}
+    assert client(etags=[damaged.headers["ETag"]], snapshotId=at).status == 304
+    file.write_bytes(right)
+    invalidate_plans(world.context(), "repair-1")
+    repaired = client(etags=[damaged.headers["ETag"]], snapshotId=at)
+    assert repaired.status == 200 and body(repaired)["kpi"] == {"total": "51225"}
+    world.catalog.fail_next(errors.CatalogUnreachable("dark"))
+    assert client(snapshotId=at).body == repaired.body, "in the dark it is as it was last known"
+    assert len(client.jobs) == 2
+    client.service.close()
 
 
 def test_a_moment_of_main_leads_to_the_replicas_commit(synced: World, asking: QueryClient) -> None:

@@ -50,6 +50,7 @@ def build_job(
         spark_bytes=limits.spark_bytes or shared.spark_bytes,
         stores=context.objects.spec(),
         credentials=connection_environment(ids, context.secrets),
+        repair=question.repair,
     )
 
 

@@ -44,6 +44,7 @@ class QueryJob:
         seconds, memory, rows, bytes: its limits.
         stores: the region's stores, as `Objects.spec` returns them.
         credentials: theirs, as variables; secret.
+        repair: the repair that overwrote files of the replica last; "": none.
     """
 
     sql: str
@@ -57,6 +58,7 @@ class QueryJob:
     spark_bytes: int = 256 << 20
     stores: Mapping[str, Any] = field(default_factory=dict, repr=False)
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    repair: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""

@@ -58,6 +58,7 @@ class Question:
         tables: what it reads.
         params: type and value by name, defaults included.
         pin: the version; a moment's has no digest.
+        repair: the repair that overwrote files of the replica last; "": none.
     """
 
     name: str
@@ -65,11 +66,13 @@ class Question:
     tables: tuple[tuple[str, ...], ...]
     params: Mapping[str, tuple[str, str]]
     pin: SnapshotPin | CommitPin | MomentPin
+    repair: str = ""
 
     @property
     def digest(self) -> str:
         """What the answer depends on, and nothing else."""
         content = [_ANSWER_FORMAT, self.query.sql, self.query.answer, sorted(self.params.items()), _pin_text(self.pin)]
+        content += [self.repair] if self.repair else []
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:40]
 
 

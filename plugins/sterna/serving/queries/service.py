@@ -52,6 +52,7 @@ class AnswerStatus:
     retry_after: int | None = None
 
 
+_MAX_REPAIR_SECONDS = 2.0  # for which answers wait for a catalog that doesn't answer
 _UNAVAILABLE = AnswerStatus(503, "A store or the catalog does not answer", 5)
 FAILED = AnswerStatus(500, "Error processing request")
 # The nearest base class of an error counts. Only messages about the client's own input are sent.
@@ -136,6 +137,7 @@ class QueryService:
         queries: those of the services file, whose SQL was checked.
         run: runs a job; default: in processes of its own.
         current_seconds: how long the current snapshots in a 410 are reused.
+        repair_seconds: how long it is believed that no repair has overwritten files.
 
     Attributes:
         workers: the processes of its own.
@@ -150,6 +152,7 @@ class QueryService:
         run: Callable[[QueryJob], dict[str, Any]] | None = None,
         *,
         current_seconds: float = 1.0,
+        repair_seconds: float = 5.0,
     ) -> None:
         limits = queries.limits
         self.context, self._queries = context, queries
@@ -161,7 +164,9 @@ class QueryService:
         self.counts = QueryCounts()
         self.ready = self.closing = False
         self.snapshots = SnapshotResolver(context)
-        self._current_seconds = current_seconds
+        self._current_seconds, self._repair_seconds = current_seconds, repair_seconds
+        self._repair: str | None = None
+        self._repair_expires_at = 0.0
         self._current_lookups: dict[tuple[Key, ...], tuple[float, asyncio.Future[Current]]] = {}
         self._answer_cache = AnswerCache(limits.cache)
         self._flights = SingleFlight[bytes](limits.max_concurrency, limits.queue)
@@ -206,6 +211,8 @@ class QueryService:
     def _warm(self) -> None:
         for query in self._queries.by_name.values():
             check_sql(query.sql)
+        with suppress(SternaError):  # the first request asks again
+            self._repair = self.snapshots.read_repair()
         self.workers.warm()
 
     async def _answer_or_error(self, request: QueryRequest, request_id: str) -> Answer:
@@ -216,6 +223,7 @@ class QueryService:
             require_admitted_tables(self.context, question)
             if isinstance(question.pin, MomentPin):
                 question = await self._fix(question, request.reader)
+            question = replace(question, repair=await self._read_repair(request.reader))
             return await self._answer_question(question, request.etags, request.reader)
         except SternaError as error:
             if (
@@ -295,6 +303,22 @@ class QueryService:
             self._current_lookups[question.tables] = time.monotonic() + self._current_seconds, lookup
         cursor, snapshots = await asyncio.shield(lookup)  # others wait for the very same
         return {"cursor": cursor, "snapshots": {name: id_text(snapshot) for name, snapshot in snapshots.items()}}
+
+    async def _read_repair(self, reader: str) -> str:
+        """Return the last repair, as it was some seconds ago at most; while the catalog is dark, as it was last known.
+
+        Raises:
+            CatalogError: the catalog doesn't answer, and never has.
+        """
+        if self._repair is None or self._repair_expires_at <= time.monotonic():
+            started, lookup = time.monotonic(), self._lookups.run("", "repair", self.snapshots.read_repair, reader)
+            try:
+                self._repair = await asyncio.wait_for(lookup, None if self._repair is None else _MAX_REPAIR_SECONDS)
+                self._repair_expires_at = started + self._repair_seconds
+            except (SternaError, TimeoutError):
+                if self._repair is None:
+                    raise
+        return self._repair
 
     async def _fix(self, question: Question, reader: str) -> Question:
         """Find the commit that a moment leads to, once for all that name it in the same moment."""

@@ -12,7 +12,15 @@ from sterna.catalog.model import Commit, Content, Key, key_name
 from sterna.catalog.tables import content_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, ReferenceNotFound, SnapshotGone
-from sterna.replication.replica.head import REGION, RUN_ID, Head, load_held_list, newest_commit, read_head
+from sterna.replication.replica.head import (
+    OVERWRITTEN_BY,
+    REGION,
+    RUN_ID,
+    Head,
+    load_held_list,
+    newest_commit,
+    read_head,
+)
 from sterna.replication.replica.past_replica import PastReplica, require_not_behind
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.replica_history import ReplicaHistory
@@ -20,6 +28,7 @@ from sterna.serving.queries.job import PinnedTable
 from sterna.serving.queries.request import CommitPin, MomentPin, Question, SnapshotPin
 
 _MAX_CACHED_FILES = 1000  # metadata.json, as the ids in them
+_MAX_COMMITS = 5_000  # of the replica branch in which a repair is looked for
 _MAX_OLDER_COMMITS = 10_000  # commits of the replica branch that are looked through for an older version
 _MAX_OLDER_FILES = 20  # of which so many metadata.json are read
 _MAX_NEWER_COMMITS = 1000  # commits of `main` after the one whose version of a table is shown
@@ -39,6 +48,12 @@ class SnapshotResolver:
         self._files: OrderedDict[str, _SnapshotIds] = OrderedDict()
         self._commits = ReplicaHistory(context, lambda commit: commit, operations=True, max_commits=_MAX_OLDER_COMMITS)
         self._past = PastReplica(context)
+        self._repairs = ReplicaHistory(
+            context,
+            lambda commit: commit.properties.get(OVERWRITTEN_BY, ""),
+            operations=False,
+            max_commits=_MAX_COMMITS,
+        )
         self._lock = threading.Lock()
 
     def fix(self, question: Question) -> Question:
@@ -77,6 +92,12 @@ class SnapshotResolver:
         head = self.require_head()
         contents = self.read_contents(head.hash, tables)
         return head.hash, {key_name(key): self._read_snapshots(content).current for key, content in contents.items()}
+
+    def read_repair(self) -> str:
+        """Return the repair that overwrote files of the replica last, among its newest commits; "" where none did."""
+        head = read_head(self._context.catalog, self._context.region.replica_branch)
+        repairs = self._repairs.read(head.hash, bool) if head.commit_time is not None else []
+        return repairs[-1] if repairs else ""
 
     def require_head(self) -> Head:
         """Return the head of the replica branch.
@@ -198,3 +219,7 @@ class SnapshotResolver:
 
 def _is_replica_commit(commit: Commit, region: str) -> bool:
     return RUN_ID in commit.properties and commit.properties.get(REGION, region) == region
+
+
+def _repair_of(commit: Commit) -> str:
+    return commit.properties.get(OVERWRITTEN_BY, "")

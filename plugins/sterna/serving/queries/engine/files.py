@@ -23,7 +23,7 @@ _MAX_KEPT_FILES = 1_000  # of a plan: some KiB each
 
 class RegionFiles:
     """A region's stores, and what their files have shown: a process keeps both from one query to the next, since no
-    file of a replica changes.
+    file of a replica changes, but by a repair.
 
     Args:
         objects: the stores.

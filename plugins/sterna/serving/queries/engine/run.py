@@ -81,14 +81,15 @@ def run_query(
 
 
 class _RegionFilesCache:
-    """The stores of the last job, for the next one, as long as registry and credentials are the same."""
+    """The stores of the last job, for the next one, as long as registry and credentials are the same, and no repair has
+    overwritten files meanwhile."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, RegionFiles] | None = None
 
     def open(self, job: QueryJob) -> RegionFiles:
         """Return the stores of a job; one that did not answer the job before is called again."""
-        determinants = (job.stores, job.credentials)
+        determinants = (job.stores, job.credentials, job.repair)
         if self._last is None or self._last[0] != determinants:
             objects = Objects.from_spec(dict(job.stores), environment_secrets(job.credentials))
             self._last = determinants, RegionFiles(objects)

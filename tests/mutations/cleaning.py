@@ -61,7 +61,7 @@ CLEAN_UP: Final = (
     _gc(
         name="what was published just before the fence",
         file="maintenance/gc/scope.py",
-        old=("                    self._extend_reach(parent.hash, include_references=False)\n"),
+        old=("                    for _ in range(2):\n                        self._extend_reach(parent.hash)\n"),
         new="",
         harm="files of a sync that was published a moment before are deleted",
         first=(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -255,7 +256,8 @@ def test_a_sweep_reads_again_what_took_too_long_to_read(
         polls[0] += 1
 
     monkeypatch.setattr(ReferencePoller, real.__name__, slow)
-    monkeypatch.setattr(time, "monotonic", lambda: clock() + 100 * min(polls[0], slow_polls))
+    fast = SimpleNamespace(monotonic=lambda: clock() + 100 * min(polls[0], slow_polls))
+    monkeypatch.setattr(sweeping, "time", fast)
     before = files(world)
     if ends:
         with pytest.raises(Busy, match="faster than it can be read"):

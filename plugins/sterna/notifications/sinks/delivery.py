@@ -248,7 +248,7 @@ class Deliverer(Reconciler[Outbox, tuple[Message, ...], int]):
         Returns:
             Whether that segment is where to begin.
         """
-        self._require_known_branch(position, head)
+        self._require_current_copy(position, head)
         # The tag may be on the branch where what was delivered since, and the catalog doesn't know any more, isn't.
         candidates = dict.fromkeys(filter(None, (position, self.tag.stored)))
         fork = next(filter(None, (self._source.find_fork(hash, head) for hash in candidates)), None)
@@ -270,7 +270,7 @@ class Deliverer(Reconciler[Outbox, tuple[Message, ...], int]):
             return False
         return True
 
-    def _require_known_branch(self, position: str, head: str) -> None:
+    def _require_current_copy(self, position: str, head: str) -> None:
         """Require that the region's own copy of the catalog isn't behind a position, nor on another history."""
         primary, branch = self._context.primary, self._source.branch
         primary_head = primary.reference(branch).hash

@@ -211,7 +211,7 @@ class QueryService:
     def _warm(self) -> None:
         for query in self._queries.by_name.values():
             check_sql(query.sql)
-        with suppress(SternaError):  # the first request asks again
+        with suppress(SternaError):  # the first request tries again
             self._repair = self.snapshots.read_repair()
         self.workers.warm()
 

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from sterna.pipelines.ingest.failover_recovery import MainHistory, decide_lost
+from sterna.catalog.ancestry import Ancestry
+from sterna.errors import CatalogUnreachable
+from sterna.pipelines.ingest.failover_recovery import decide_lost
 from sterna.pipelines.publish.model import Channel, SnapshotState, TableState
 
 CHANNEL = Channel("eu", "acme", "default")
@@ -57,13 +59,29 @@ def test_main_s_history_is_read_no_further_than_a_commit_can_lie() -> None:
             )
 
     primary = SimpleNamespace(no_ancestor=lambda: "none", history=history)
-    line = MainHistory(SimpleNamespace(primary=primary), "c99")  # type: ignore[arg-type]
-    assert line.contains("c99", start) and read == []
-    assert not line.contains("", start) and line.contains("none", start)
+    ancestry = Ancestry(primary, "c99", "main")  # type: ignore[arg-type]
+    assert ancestry.contains("c99", start) and read == []
+    assert ancestry.contains("none", start)
     assert (
-        line.contains("c95", start + timedelta(minutes=200)) is False
+        ancestry.contains("c95", start + timedelta(minutes=200)) is False
     )  # it can't be so much older than when it was there
     assert read == [99]
-    assert line.contains("c90", start + timedelta(minutes=91))
-    assert not line.contains("x90", start + timedelta(minutes=91))
+    assert ancestry.contains("c90", start + timedelta(minutes=91))
+    assert not ancestry.contains("x90", start + timedelta(minutes=91))
     assert read[-1] == 80
+
+
+def test_a_page_that_fails_leaves_every_channel_undecided() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def history(at: str, *, operations: bool) -> Iterator[SimpleNamespace]:
+        for number in range(99, 90, -1):
+            yield SimpleNamespace(hash=f"c{number}", parent=f"c{number - 1}", commit_time=now)
+        raise CatalogUnreachable("page 2: 503")
+
+    primary = SimpleNamespace(no_ancestor=lambda: "none", history=history)
+    main = Ancestry(primary, "c99", "main")  # type: ignore[arg-type]
+    for published in ({1: "c50"}, {1: "c50", 2: "c60"}):
+        with pytest.raises(CatalogUnreachable):
+            decide_lost(None, CHANNEL, published, lambda hash: main.contains(hash, now))
+    assert decide_lost(None, CHANNEL, {1: "c95"}, lambda hash: main.contains(hash, now)) == ((), "")  # it was read

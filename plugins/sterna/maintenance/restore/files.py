@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
+from sterna.catalog.ancestry import Ancestry
 from sterna.catalog.model import Commit, Content, Key, key_name
-from sterna.config.registry.model import Region
+from sterna.config.registry.model import SOURCE_BRANCH, Region
 from sterna.errors import (
     OUTAGES,
     ReferenceNotFound,
@@ -22,7 +23,7 @@ from sterna.maintenance.restore.model import Selected
 from sterna.replication.replica.desired_state import desired_content
 from sterna.replication.replica.head import RUN_ID, SOURCE_HASH, load_held_list, parse_head
 from sterna.replication.replica.held import Held
-from sterna.replication.replica.point_in_time import Ancestry, PastMain, lost_before
+from sterna.replication.replica.point_in_time import PastMain, lost_before
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.findings import (
     CHECKSUM,
@@ -190,7 +191,11 @@ def _search_branch(replica_versions: ReplicaVersions, past: PastMain, unseen: di
         Where the history ends too early, because the catalog has lost commits; "" where it doesn't.
     """
     context = replica_versions.context
-    branch, ancestry, oldest = context.region.replica_branch, Ancestry(context.primary, past.commit.hash), None
+    branch, ancestry, oldest = (
+        context.region.replica_branch,
+        Ancestry(context.primary, past.commit.hash, SOURCE_BRANCH),
+        None,
+    )
     try:
         for commit in context.primary.history(branch, operations=True):
             if not unseen:
@@ -198,7 +203,7 @@ def _search_branch(replica_versions: ReplicaVersions, past: PastMain, unseen: di
             oldest = commit
             source_hash = commit.properties.get(SOURCE_HASH)
             is_own = source_hash and source_hash not in past.newer and RUN_ID in commit.properties
-            if is_own and ancestry.has(source_hash or ""):
+            if is_own and _is_seen(ancestry, source_hash or ""):
                 _take_all(replica_versions, commit, unseen)
                 return ""
             _take(replica_versions, commit.hash, ((put.key, put.content) for put in commit.puts), unseen)
@@ -207,6 +212,13 @@ def _search_branch(replica_versions: ReplicaVersions, past: PastMain, unseen: di
             return ""
         return f"{lost_before(branch, oldest)}: whether that version was there isn't known"
     return ""
+
+
+def _is_seen(ancestry: Ancestry, hash: str) -> bool:
+    """Return whether a commit is seen in a history; one before commits that the catalog has lost isn't."""
+    with suppress(ReferenceNotFound):
+        return ancestry.contains(hash)
+    return False
 
 
 def _take_all(replica_versions: ReplicaVersions, commit: Commit, unseen: dict[Key, Selected]) -> None:

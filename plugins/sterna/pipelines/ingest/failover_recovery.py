@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from sterna.catalog.ancestry import Ancestry
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import Remedy, SternaError
 from sterna.pipelines.ingest.applied_positions import AppliedPositions
 from sterna.pipelines.ingest.model import TableChannel, split_channel
@@ -29,8 +31,6 @@ RECOVERY_INTERVAL_SECONDS = 30.0
 """Seconds between two checks of one worker."""
 REOPENED_REASON = "`main` has lost it, in a promotion: it is published anew"
 """The reason that the tracker stores with such a batch until it is on `main` again."""
-# Clocks of two Nessie servers and of the tracker may differ by this much.
-_MAX_CLOCK_SKEW = timedelta(minutes=10)
 # A settled batch may be seen so much later than it was settled.
 _MAX_SETTLE_DELAY = timedelta(minutes=1)
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -110,9 +110,9 @@ class FailoverRecovery:
         pool = self._ingest.pool
         checked_hash, checked_at, now = read_checkpoint(pool)
         positions = AppliedPositions(context)
-        history = MainHistory(context, positions.head)
+        history = Ancestry(context.primary, positions.head, SOURCE_BRANCH)
         since = max(
-            checked_at - _MAX_SETTLE_DELAY if history.contains(checked_hash, checked_at) else _NEVER,
+            checked_at - _MAX_SETTLE_DELAY if checked_hash and history.contains(checked_hash, checked_at) else _NEVER,
             now - _MAX_SETTLED_AGE,
         )
         reopened: dict[TableChannel, tuple[int, ...]] = {}
@@ -132,7 +132,7 @@ class FailoverRecovery:
         return Recovery(reopened, undecided)
 
     def _reopen_lost(
-        self, positions: AppliedPositions, history: MainHistory, table_channel: TableChannel
+        self, positions: AppliedPositions, history: Ancestry, table_channel: TableChannel
     ) -> tuple[tuple[int, ...], str]:
         pool, (table, channel) = self._ingest.pool, table_channel
         parts = split_channel(channel)
@@ -150,37 +150,6 @@ class FailoverRecovery:
             reopen(pool, table_channel, REOPENED_REASON, condition, (list(numbers), list(commits.values())))
             clear_delays(pool, table_channel)
         return numbers, reason
-
-
-class MainHistory:
-    """The history of `main` back from a commit, read lazily.
-
-    Args:
-        head: where it begins.
-    """
-
-    def __init__(self, context: RegionContext, head: str) -> None:
-        self._no_ancestor = context.primary.no_ancestor()
-        self._commits = (
-            context.primary.history(f"main@{head}", operations=False) if head != self._no_ancestor else iter(())
-        )
-        self._visited: set[str] = {head}
-
-    def contains(self, hash: str, seen_at: datetime) -> bool:
-        """Return whether a commit is part of it.
-
-        Args:
-            seen_at: a time at which it was there; its own is no later.
-        """
-        if not hash or hash in self._visited or hash == self._no_ancestor:
-            return bool(hash)
-        for commit in self._commits:
-            self._visited |= {commit.hash, commit.parent}
-            if hash in self._visited:
-                return True
-            if commit.commit_time < seen_at - _MAX_CLOCK_SKEW:
-                return False
-        return False
 
 
 def read_checkpoint(pool: PostgresPool) -> tuple[str, datetime, datetime]:

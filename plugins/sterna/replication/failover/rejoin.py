@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from sterna.catalog.ancestry import Ancestry
 from sterna.catalog.model import Commit
 from sterna.catalog.nessie.catalog import NessieCatalog, open_nessie
 from sterna.config.registry.model import SOURCE_BRANCH, Region, Registry
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 _HEADS_PREFIX, _TAGS_PREFIX = "refs/heads/", "refs/tags/"
-# Clocks of two Nessie servers may differ by this much: a commit's parent is at most so much younger than itself.
-_MAX_CLOCK_SKEW = timedelta(minutes=10)
 # Where a branch without commits points, in Nessie.
 _NO_ANCESTOR = "2e1cfa82b035c26cbbbdae632cea070514eb8b773f616aaeaf668e2f0be8f10d"
 _FIRST_PROMOTION_HINT = "sterna catalog promote --region <the first one>"
@@ -248,14 +247,14 @@ def _preserve_lost_commits(
     if not differing:
         return ()
     copy_missing_objects(target_connection, source_connection, progress)
-    main = _LazyHistory(primary, switch_heads.get(SOURCE_BRANCH, ""))
+    main = Ancestry(primary, switch_heads.get(SOURCE_BRANCH, ""))
     lost: list[LostCommits] = []
     for branch, head in differing.items():
         if branch.startswith(_TAGS_PREFIX) and any(
             head == commit.hash for lost_commits in lost for commit in lost_commits.commits
         ):
             continue  # a branch has it, too
-        commits = _commits_beyond(primary, head, (main, _LazyHistory(primary, switch_heads.get(branch, ""))))
+        commits = _commits_beyond(primary, head, (main, Ancestry(primary, switch_heads.get(branch, ""))))
         if commits:
             kept_branch = lost_branch(since, head)
             primary.create_branch(kept_branch, head, detached=True)
@@ -302,29 +301,12 @@ def _is_managed_reference(name: str, regions: Sequence[Region]) -> bool:
     return any(name == region.replica_branch or has_region_prefix(region.name, tag) for region in regions)
 
 
-def _commits_beyond(primary: NessieCatalog, head: str, histories: Sequence[_LazyHistory]) -> tuple[Commit, ...]:
+def _commits_beyond(primary: NessieCatalog, head: str, histories: Sequence[Ancestry]) -> tuple[Commit, ...]:
     """Return the commits from a head back to the first one that is part of any of some histories."""
     history = primary.history(f"-@{head}", operations=False)
     return tuple(
-        takewhile(lambda commit: not any(line_history.contains(commit) for line_history in histories), history)
+        takewhile(
+            lambda commit: not any(ancestry.contains(commit.hash, commit.commit_time) for ancestry in histories),
+            history,
+        )
     )
-
-
-class _LazyHistory:
-    """The history before a head, read only as far back as needed.
-
-    Args:
-        head: where it begins; "" for none.
-    """
-
-    def __init__(self, primary: NessieCatalog, head: str) -> None:
-        self._commits = primary.history(f"-@{head}", operations=False) if head else iter(())
-        self._visited: set[str] = set()
-
-    def contains(self, commit: Commit) -> bool:
-        """Return whether a commit is part of the history."""
-        for ancestor in self._commits:
-            self._visited.add(ancestor.hash)
-            if ancestor.commit_time < commit.commit_time - _MAX_CLOCK_SKEW:
-                break
-        return commit.hash in self._visited

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -71,30 +70,6 @@ def lost_before(branch: str, commit: Commit) -> str:
     return (
         f"the catalog has lost what {branch} had before commit {commit.hash[:12]} of {commit.commit_time.isoformat()}"
     )
-
-
-class Ancestry:
-    """The commits of `main` up to one of them, read only as far back as needed.
-
-    Args:
-        catalog: where `main` is read.
-        head: hash of the newest.
-    """
-
-    def __init__(self, catalog: CatalogReader, head: str) -> None:
-        self._commits = read_main(catalog, f"{SOURCE_BRANCH}@{head}", operations=False)
-        self._hashes: set[str] = set()
-
-    def has(self, hash: str) -> bool:
-        """Return whether a commit is seen among them; one before commits that the catalog has lost isn't.
-
-        Raises:
-            CatalogError: the catalog doesn't answer.
-        """
-        with suppress(NoSuchMoment):
-            while hash not in self._hashes and (commit := next(self._commits, None)) is not None:
-                self._hashes.add(commit.hash)
-        return hash in self._hashes
 
 
 def parse_moment(text: str, now: datetime) -> str | datetime:

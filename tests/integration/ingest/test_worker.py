@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.catalog.model import Commit
+from sterna.catalog.model import Commit, parse_key
+from sterna.catalog.tables import table_metadata_uri
 from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.ingest import Ingest
 from sterna.errors import CatalogStateUnknown, LeaseLost, OutOfTurn, UsageError
@@ -42,6 +43,7 @@ from sterna.pipelines.publish.protocol import Change, LoadedTable, TableCommit
 from sterna.pipelines.publish.spark import JavaBase, SparkTable
 from sterna.replication.replica.region import RegionContext
 from sterna.servers.postgres import Postgres
+from sterna.storage.write import update
 from sterna.text.ingest_worker import work_text
 from tests.support.ingest import TrackedInbox, destination, door
 from tests.support.world import World
@@ -705,14 +707,14 @@ def test_since_when_each_replica_serves_a_batch(room: WorkerFixture) -> None:
     create(room)
     room.send({"id": 1})
     (batch,) = room.close()
-    visibility = ReplicaVisibility(ingest)
+    visibility, dark = ReplicaVisibility(ingest, "eu"), ReplicaVisibility(ingest, "us")
     assert visibility.poll() == 0
     room.work()
     assert visibility.poll() == 0
     assert read_visibility(ingest, batch.id, room.key()) == {"us": None, "eu": None}
     assert {lagging.region: lagging.batches for lagging in list_replica_backlogs(ingest)} == {"us": 1, "eu": 1}
     room.world.sync("eu")
-    assert visibility.poll() == 1 and visibility.poll() == 0
+    assert visibility.poll() == 1 and visibility.poll() == 0 and dark.poll() == 0
     served = read_visibility(ingest, batch.id, room.key())
     since = served["eu"]
     assert served["us"] is None and since is not None
@@ -728,3 +730,42 @@ def test_since_when_each_replica_serves_a_batch(room: WorkerFixture) -> None:
     assert visibility.poll() == 1
     assert read_visibility(ingest, batch.id, room.key())["eu"] == since
     assert read_visibility(ingest, second.id, room.key())["eu"] is not None
+
+
+def test_what_one_region_serves_is_seen_however_much_another_one_lacks(room: WorkerFixture) -> None:
+    """Region us is dark: it has none of thousands of batches, which eu has had for days."""
+    create(room)
+    room.send({"id": 1})
+    (batch,) = room.close()
+    room.work()
+    with room.door.pool.connection() as connection:
+        connection.execute(
+            "INSERT INTO sterna_ingest_batch (id, tenant, table_name, channel, partition, number, state, files, bytes,"
+            " rows, closed, closed_by, oldest, settled) SELECT 'old' || n, 'acme', %s, channel, '', n, 'published', 1,"
+            " 1, 1, closed, '', oldest, settled - interval '3 days' FROM sterna_ingest_batch, generate_series(1, 2500)"
+            " n",
+            (room.key("other"),),
+        )
+        connection.execute(
+            "INSERT INTO sterna_ingest_served SELECT id, 'eu', settled FROM sterna_ingest_batch b WHERE id LIKE 'old%%'"
+        )
+    room.world.sync("eu")
+    assert ReplicaVisibility(room.ingest, "us").poll() == 0 and ReplicaVisibility(room.ingest, "eu").poll() == 1
+    served = read_visibility(room.ingest, batch.id, room.key())
+    assert served["eu"] is not None and served["us"] is None
+    assert {backlog.region: backlog.batches for backlog in list_replica_backlogs(room.ingest)} == {"us": 2501}
+
+
+def test_a_table_that_a_replica_has_broken_hides_no_other(room: WorkerFixture) -> None:
+    create(room, table="broken")
+    create(room)
+    room.send({"id": 1}, table="broken")
+    room.send({"id": 1})
+    room.close()
+    room.work()
+    room.world.sync("eu")
+    metadata = table_metadata_uri(room.world.catalog, "main_replica_eu", parse_key(room.key("broken")))
+    update(room.context.objects, metadata, lambda existing: b"{")
+    visibility = ReplicaVisibility(room.ingest, "eu")
+    assert visibility.poll() == 1 and visibility.poll() == 0
+    assert {backlog.region: backlog.batches for backlog in list_replica_backlogs(room.ingest)} == {"eu": 1, "us": 2}

@@ -148,10 +148,12 @@ class IngestService:
             topic = self._poll(f"topic {reader.topic.name}", 0, partial(self._poll_topic, reader))
             self.threads.append(self._thread("topic", topic, reader.close))
         if ingest.context is not None:
-            context = ingest.context.with_new_connections()
-            visibility = ReplicaVisibility(replace(ingest, context=context))
-            replicas = IntakePoll("replicas", _VISIBILITY_SECONDS, self.prepare, visibility.poll, lambda error: None)
-            self.threads.append(self._thread("served", replicas, context.close))
+            for region in ingest.registry.region_names:
+                context = ingest.context.with_new_connections()
+                visibility = ReplicaVisibility(replace(ingest, context=context), region)
+                name = f"replica {region}"
+                replica = IntakePoll(name, _VISIBILITY_SECONDS, self.prepare, visibility.poll, lambda error: None)
+                self.threads.append(self._thread("served", replica, context.close))
 
     def _poll(self, name: str, interval: float, poll: Callable[[], object]) -> IntakePoll:
         return IntakePoll(name, interval, self.prepare, poll, self._count_failure)

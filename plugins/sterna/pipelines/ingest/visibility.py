@@ -6,25 +6,20 @@ So a replica whose copy has a batch's number, or a higher one, has its rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sterna.errors import ReferenceNotFound, SternaError
+from sterna.errors import ReferenceNotFound, TableError
 from sterna.pipelines.ingest.applied_positions import AppliedPositions
 from sterna.pipelines.ingest.region import RegionIngest
 
 _VISIBILITY_DAYS = 7
-_MAX_BATCHES = 2_000
-_ALL_REGIONS = ""
-"""In a region's place: each region that is to have the batch has it."""
-_REGIONS = "coalesce(array_agg(s.region), '{}')"
-_PENDING = """
-    FROM sterna_ingest_batch b LEFT JOIN sterna_ingest_served s ON s.batch = b.id
+_MISSING = """
+    FROM sterna_ingest_batch b
     WHERE b.state = 'published' AND b.settled > clock_timestamp() - make_interval(days => %s)
-      AND NOT EXISTS (SELECT FROM sterna_ingest_served a WHERE a.batch = b.id AND a.region = %s)
-    GROUP BY b.id"""
-"""The published batches of the last days that some region may lack."""
+      AND NOT EXISTS (SELECT FROM sterna_ingest_served s WHERE s.batch = b.id AND s.region = %s)"""
+"""The published batches of the last days that a region lacks, by the last poll."""
 
 
 @dataclass(frozen=True)
@@ -41,88 +36,75 @@ class ReplicaBacklog:
 
 
 @dataclass(frozen=True)
-class _PendingBatch:
-    id: str
+class _MissingBatches:
+    """Batches of a table and channel that a region lacks: how many, the lowest number, and when the last settled."""
+
     table: str
     channel: str
-    number: int
-    regions: frozenset[str]
+    count: int
+    first: int
+    settled: datetime
 
 
 class ReplicaVisibility:
-    """Polls the replicas' heads, and records which batches they serve.
+    """Polls the head of a region's replica, and records which batches it serves.
+
+    Each region has its own: what one lacks, or how long it takes to answer, is nothing to another.
 
     Args:
-        ingest: the region's, with its context.
+        ingest: the ingestion, with its context.
+        region: whose replica.
     """
 
-    def __init__(self, ingest: RegionIngest) -> None:
+    def __init__(self, ingest: RegionIngest, region: str) -> None:
         assert ingest.context is not None
-        self._ingest, self._context = ingest, ingest.context
-        self._heads: dict[str, str] = {}
-        self._polled: frozenset[str] = frozenset()
+        self._ingest, self._context, self._region = ingest, ingest.context, region
+        self._branch = ingest.registry.region(region).replica_branch
+        self._polled: tuple[str, list[_MissingBatches]] | None = None
 
     def poll(self) -> int:
-        """Check where a head moved or a batch was published; return how often a region newly serves a batch.
-
-        A region that can't be read now is read at the next poll.
+        """Check, where its head moved or a batch was published; return how many batches the region newly serves.
 
         Raises:
-            SternaError: the tracker or the catalog doesn't answer.
+            SternaError: the tracker, the catalog or the replica's store doesn't answer.
         """
-        pending = self._list_pending()
-        ids, visible, is_incomplete = frozenset(batch.id for batch in pending), 0, False
-        for region in self._context.registry.regions:
-            missing = [batch for batch in pending if region.name in self._missing_regions(batch)]
-            if not missing:
-                continue
-            try:
-                visible += self._poll_region(
-                    region.name, region.replica_branch, missing, force=bool(ids - self._polled)
-                )
-            except SternaError:
-                self._heads.pop(region.name, None)
-                is_incomplete = True
-        self._polled = frozenset() if is_incomplete else ids
-        self._write_complete(pending)
-        return visible
-
-    def _poll_region(self, region: str, branch: str, pending: Sequence[_PendingBatch], *, force: bool) -> int:
+        missing = self._list_missing()
+        if not missing:
+            return 0
         try:
-            positions = AppliedPositions(self._context, branch)
+            positions = AppliedPositions(self._context, self._branch)
         except ReferenceNotFound:
             return 0  # nothing was replicated there yet
-        if self._heads.get(region) == positions.head and not force:
+        if self._polled == (positions.head, missing):
             return 0
-        commit = next(iter(self._context.primary.history(positions.head, operations=False)), None)
-        visible = [batch for batch in pending if positions(batch.table, batch.channel) >= batch.number]
-        if visible and commit is not None:
-            self._record([batch.id for batch in visible], region, commit.commit_time)
-        self._heads[region] = positions.head
-        return len(visible)
+        self._polled, visible, is_complete = None, 0, True
+        for batches in missing:
+            try:
+                number = positions(batches.table, batches.channel)
+            except TableError:  # the other tables can be read
+                is_complete = False
+                continue
+            if number >= batches.first:
+                visible += self._record(batches, number, positions.head)
+        self._polled = (positions.head, missing) if is_complete else None
+        return visible
 
-    def _list_pending(self) -> list[_PendingBatch]:
-        columns = "b.id, b.table_name, b.channel, b.number"
-        query = f"SELECT {columns}, {_REGIONS} {_PENDING} ORDER BY b.settled LIMIT %s"
-        rows = self._ingest.pool.fetch(query, (_VISIBILITY_DAYS, _ALL_REGIONS, _MAX_BATCHES))
-        return [_PendingBatch(row[0], row[1], row[2], row[3], frozenset(row[4])) for row in rows]
+    def _list_missing(self) -> list[_MissingBatches]:
+        query = (
+            f"SELECT b.table_name, b.channel, count(*), min(b.number), max(b.settled) {_MISSING} "
+            "GROUP BY 1, 2 ORDER BY 1, 2"
+        )
+        rows = self._ingest.pool.fetch(query, (_VISIBILITY_DAYS, self._region))
+        return [_MissingBatches(*row) for row in rows if self._region in list_replica_regions(self._ingest, row[0])]
 
-    def _missing_regions(self, batch: _PendingBatch) -> set[str]:
-        return set(list_replica_regions(self._ingest, batch.table)) - batch.regions
-
-    def _write_complete(self, pending: Sequence[_PendingBatch]) -> None:
-        """Write down of which batches nothing more is to be found out."""
-        by_id = {batch.id: batch for batch in self._list_pending()}
-        complete = [id for id, batch in by_id.items() if not self._missing_regions(batch)]
-        if complete:
-            self._record(complete, _ALL_REGIONS, None)
-
-    def _record(self, batches: Sequence[str], region: str, since: datetime | None) -> None:
-        """Record that a region has batches, since a time, by default since now."""
-        self._ingest.pool.execute(
+    def _record(self, batches: _MissingBatches, number: int, head: str) -> int:
+        """Record that the region has batches up to a number, since its head was committed; return how many."""
+        commit = next(self._context.primary.history(head, operations=False))
+        return self._ingest.pool.execute(
             "INSERT INTO sterna_ingest_served (batch, region, since) "
-            "SELECT unnest(%s::text[]), %s::text, coalesce(%s::timestamptz, clock_timestamp()) ON CONFLICT DO NOTHING",
-            (batches, region, since),
+            f"SELECT b.id, %s::text, %s::timestamptz {_MISSING} "
+            "AND b.table_name = %s AND b.channel = %s AND b.number <= %s ON CONFLICT DO NOTHING",
+            (self._region, commit.commit_time, _VISIBILITY_DAYS, self._region, batches.table, batches.channel, number),
         )
 
 
@@ -138,8 +120,7 @@ def read_visibility(ingest: RegionIngest, batch: str, table: str) -> Mapping[str
     Raises:
         DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
     """
-    query = "SELECT region, since FROM sterna_ingest_served WHERE batch = %s AND region <> %s"
-    visible_since = dict(ingest.pool.fetch(query, (batch, _ALL_REGIONS)))
+    visible_since = dict(ingest.pool.fetch("SELECT region, since FROM sterna_ingest_served WHERE batch = %s", (batch,)))
     return {name: visible_since.get(name) for name in list_replica_regions(ingest, table)}
 
 
@@ -149,10 +130,12 @@ def list_replica_backlogs(ingest: RegionIngest) -> list[ReplicaBacklog]:
     Raises:
         DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
     """
-    query = f"SELECT b.table_name, b.settled, {_REGIONS} {_PENDING}"
-    rows = ingest.pool.fetch(query, (_VISIBILITY_DAYS, _ALL_REGIONS))
-    since: dict[str, list[datetime]] = {}
-    for table, settled, regions in rows:
-        for region in set(list_replica_regions(ingest, table)) - set(regions):
-            since.setdefault(region, []).append(settled)
-    return [ReplicaBacklog(region, len(times), min(times)) for region, times in sorted(since.items())]
+    backlogs = []
+    for region in sorted(ingest.registry.region_names):
+        query = f"SELECT b.table_name, count(*), min(b.settled) {_MISSING} GROUP BY 1"
+        rows = ingest.pool.fetch(query, (_VISIBILITY_DAYS, region))
+        tables = [row for row in rows if region in list_replica_regions(ingest, row[0])]
+        if tables:
+            batches, since = sum(int(count) for _, count, _ in tables), min(oldest for _, _, oldest in tables)
+            backlogs.append(ReplicaBacklog(region, batches, since))
+    return backlogs

@@ -12,11 +12,20 @@ from confluent_kafka import KafkaException, Producer
 from sterna.servers.process import LOOPBACK
 from tests.support.receivers import KafkaReceiver, make_topic
 
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "100",
+    "max.compaction.lag.ms": "100",
+}
+"""Settings of a topic of which compaction takes out what it may: the cleaner wakes up every 15 s."""
 
-def fresh(broker: KafkaReceiver, name: str = "", partitions: int = 1) -> str:
+
+def fresh(broker: KafkaReceiver, name: str = "", partitions: int = 1, config: dict[str, str] | None = None) -> str:
     """Make a topic, once it is gone if it was there."""
     name = name or f"t-{secrets.token_hex(4)}"
-    make_topic(broker.admin, name, partitions)
+    make_topic(broker.admin, name, partitions, config)
     return name
 
 
@@ -26,6 +35,31 @@ def put(broker: KafkaReceiver, topic: str, *values: Any, partition: int = 0) -> 
         content = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
         producer.produce(topic, content, partition=partition)
     assert producer.flush(30) == 0
+
+
+def put_keyed(broker: KafkaReceiver, topic: str, *messages: tuple[str, Any]) -> None:
+    """Put messages with keys into partition 0, a segment each."""
+    producer = Producer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}"})
+    for key, value in messages:
+        producer.produce(topic, None if value is None else json.dumps(value).encode(), key=key.encode(), partition=0)
+        assert producer.flush(30) == 0
+        threading.Event().wait(0.2)
+
+
+def list_messages(broker: KafkaReceiver, topic: str) -> list[tuple[int, bytes | None]]:
+    """Return the offsets and values of partition 0, as a consumer of its own reads them."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}", "group.id": "test",
+                         "enable.partition.eof": True, "auto.offset.reset": "earliest"})  # fmt: skip
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    received: list[tuple[int, bytes | None]] = []
+    try:
+        while (message := consumer.poll(30)) is not None and not message.error():
+            received.append((message.offset() or 0, message.value()))
+        return received
+    finally:
+        consumer.close()
 
 
 def transaction(broker: KafkaReceiver, topic: str, partition: int, *values: Any, commit: bool) -> None:

@@ -176,7 +176,7 @@ class _AtBroker:
         self.freeze, self.kill = broker.freeze, broker.kill
 
 
-def make_topic(admin: Any, topic: str, partitions: int = 1) -> None:
+def make_topic(admin: Any, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
     """Make a topic of Kafka's. A broker that stalled for a second has none to lead it for a moment."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import NewTopic
@@ -184,7 +184,7 @@ def make_topic(admin: Any, topic: str, partitions: int = 1) -> None:
     end = time.monotonic() + 30
     while True:
         try:
-            admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+            admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})])[topic].result(30)
             return
         except KafkaException as error:
             if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR or time.monotonic() > end:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
 
+from sterna.brokers.record import ConsumerRecords
 from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.ingest import Ingest
 from sterna.errors import CatalogStateUnknown, MessagesGone, TopicModeChanged, TopicRecreated
@@ -44,7 +45,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.servers.postgres import Postgres
 from sterna.servers.process import LOOPBACK
 from tests.support.ingest import TrackedInbox, destination, door
-from tests.support.kafka_topics import expire, fresh, put, recreate, transaction
+from tests.support.kafka_topics import COMPACTED, expire, fresh, list_messages, put, put_keyed, recreate, transaction
 from tests.support.receivers import KafkaReceiver
 from tests.support.world import World
 
@@ -383,6 +384,92 @@ def test_messages_that_are_gone_before_they_are_published_are_told_and_hold_up_n
     (standing,) = list_partitions(topics.ingest, topics.ingest.topics[0], source)
     source.close()
     assert standing.blocked is not None
+
+
+class Gaps:
+    """A topic of which some offsets have no message any more."""
+
+    def __init__(self, source: Any, gone: set[int]) -> None:
+        self._source, self._gone = source, gone
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def read(self, seconds: float) -> Iterator[Any]:
+        for event in self._source.read(seconds):
+            if isinstance(event, ConsumerRecords):
+                kept = [
+                    (offset, value)
+                    for offset, value in zip(event.offsets, event.values, strict=True)
+                    if offset not in self._gone
+                ]
+                event = ConsumerRecords(event.partition, [one[0] for one in kept], [one[1] for one in kept])
+                if not kept:
+                    continue
+            yield event
+
+
+@pytest.mark.parametrize(
+    ("gone", "places"),
+    [((0,), ["0 to 5"]), ((1, 4), ["1 to 5"] * 2), ((3, 6), ["2 to 6"] * 2)],
+    ids=["the first", "beside what is no message", "the last"],
+)
+def test_as_many_are_bad_as_are_gone(lake: Lake, gone: tuple[int, ...], places: list[str]) -> None:
+    """Offsets 2 and 5 are those of control records: nobody can say which offsets had a message."""
+    topic = fresh(lake.broker)
+    lake.create()
+    transaction(lake.broker, topic, 0, {"n": 0}, {"n": 1}, commit=True)
+    transaction(lake.broker, topic, 0, {"n": 3}, {"n": 4}, commit=True)
+    put(lake.broker, topic, {"n": 6})
+    topics = DirectTopics(lake.ingest(topic))
+    lake.read(topics.readers[0], 5)
+    topics.open_source = lambda ingest, topic: Gaps(open_topic(ingest, topic), set(gone))
+    outcomes = [outcome for _ in range(3) for outcome in lake.publish(topics)]
+    assert [(outcome.state, outcome.rows, outcome.bad) for outcome in outcomes] == [
+        (State.PUBLISHED, 5 - len(gone), len(gone))
+    ]
+    assert lake.rows() == [n for n in (0, 1, 3, 4, 6) if n not in gone]
+    texts = [row["raw"] for row in lake.dead(outcomes[0])]
+    assert [text.partition(": ")[0].removeprefix('"offset ') for text in texts] == places
+
+
+def test_a_range_without_gaps_that_has_other_messages_counts_as_gone(lake: Lake) -> None:
+    topic = fresh(lake.broker)
+    lake.create()
+    put(lake.broker, topic, {"n": 0}, None)
+    topics = DirectTopics(lake.ingest(topic))
+    lake.read(topics.readers[0], 2)
+    other = DirectTopics(lake.ingest(topic, tombstones="skip"))
+    outcomes = [outcome for _ in range(3) for outcome in lake.publish(other)]
+    assert [(outcome.state, outcome.bad) for outcome in outcomes] == [(State.REJECTED, 2)]
+
+
+@pytest.mark.rare
+def test_what_compaction_takes_out_of_a_range_costs_itself_alone(lake: Lake) -> None:
+    topic = fresh(lake.broker, config=COMPACTED)
+    lake.create()
+    put_keyed(lake.broker, topic, *((f"key {n}", {"n": n}) for n in range(6)))
+    topics = DirectTopics(lake.ingest(topic))
+    lake.read(topics.readers[0], 6)
+    # The first, one between others, and the last one.
+    put_keyed(lake.broker, topic, ("key 0", {"n": 6}), ("key 2", {"n": 7}), ("key 5", {"n": 8}), ("more", {"n": 9}))
+    for _ in range(600):
+        if [offset for offset, _ in list_messages(lake.broker, topic)] == [1, 3, 4, 6, 7, 8, 9]:
+            break
+        threading.Event().wait(0.2)
+    # Not taken for bad at once, as above.
+    for _ in range(2):
+        assert lake.publish(topics) == []
+    (outcome,) = lake.publish(topics)
+    assert (outcome.state, outcome.rows, outcome.bad) == (State.PUBLISHED, 3, 3)
+    assert lake.rows() == [1, 3, 4]
+    texts = [row["raw"] for row in lake.dead(outcome)]
+    assert [text[: len('"offset 0:')] for text in texts] == [f'"offset {offset}:' for offset in (0, 2, 5)]
+    assert all("compaction" in text for text in texts)
+    lake.read(topics.readers[0], 10)
+    lake.publish(topics)
+    assert lake.rows() == [1, 3, 4, 6, 7, 8, 9]
+    assert lake.property("topic-offsets") == "0:10"
 
 
 def test_a_name_keeps_its_mode(lake: Lake) -> None:

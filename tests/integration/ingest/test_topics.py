@@ -37,7 +37,7 @@ from sterna.runtime.status import ReconcilerStatus
 from sterna.servers.postgres import Postgres
 from sterna.servers.process import LOOPBACK
 from tests.support.ingest_http import services_of, variables_of, write_settings
-from tests.support.kafka_topics import expire, fresh, put, recreate, transaction
+from tests.support.kafka_topics import COMPACTED, expire, fresh, list_messages, put, put_keyed, recreate, transaction
 from tests.support.receivers import KafkaReceiver
 from tests.support.stores import Stores
 
@@ -330,53 +330,24 @@ def test_a_stretch_without_rows_stops_nothing_once_it_is_deleted(opened: Opened,
 
 @pytest.mark.rare
 def test_what_compaction_took_out_stops_nothing(opened: Opened, broker: KafkaReceiver) -> None:
-    from confluent_kafka.admin import NewTopic
-
-    topic = f"t-{secrets.token_hex(4)}"
-    config = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01",
-              "delete.retention.ms": "100", "max.compaction.lag.ms": "100"}  # fmt: skip
-    broker.admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}"})
-
-    def keyed(*values: Any) -> None:
-        for value in values:
-            producer.produce(topic, None if value is None else json.dumps(value).encode(), key=b"k")
-            assert producer.flush(30) == 0
-            threading.Event().wait(0.2)  # a segment each
-
-    keyed({"n": 0})
+    topic = fresh(broker, config=COMPACTED)
+    put_keyed(broker, topic, ("k", {"n": 0}))
     ingest = opened(topic, tombstones="skip")
     reader = reading(ingest)
     until(reader, lambda: len(drops(ingest)) == 1)
     reader.close()
-    keyed(*({"n": n} for n in range(1, 6)), None, {"n": 6})
+    put_keyed(broker, topic, *(("k", value) for value in (*({"n": n} for n in range(1, 6)), None, {"n": 6})))
     for _ in range(600):  # the cleaner wakes up every 15 s
-        if min(offset for offset, _ in messages(broker, topic)) >= 6:
+        if min(offset for offset, _ in list_messages(broker, topic)) >= 6:
             break
         threading.Event().wait(0.2)
     # The tombstone goes later, or has gone.
-    assert [offset for offset, _ in messages(broker, topic)] in ([7], [6, 7])
+    assert [offset for offset, _ in list_messages(broker, topic)] in ([7], [6, 7])
     reader = reading(ingest)
     until(reader, lambda: len(drops(ingest)) == 2)
     reader.close()
     assert numbers(ingest) == [0, 6]
     assert not reader.problems
-
-
-def messages(broker: KafkaReceiver, topic: str) -> list[tuple[int, bytes | None]]:
-    """What a consumer of its own reads of partition 0."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}", "group.id": "test",
-                         "enable.partition.eof": True, "auto.offset.reset": "earliest"})  # fmt: skip
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    received: list[tuple[int, bytes | None]] = []
-    try:
-        while (message := consumer.poll(30)) is not None and not message.error():
-            received.append((message.offset() or 0, message.value()))
-        return received
-    finally:
-        consumer.close()
 
 
 def test_a_topic_recreated_while_it_had_no_row_is_refused(opened: Opened, broker: KafkaReceiver, topic: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from sterna.config.sections.ingest import TenantLimits
 from sterna.config.sections.topics import SourceTopic
 from sterna.pipelines.ingest.columns import Column
-from sterna.pipelines.ingest.message_lines import format_line, join_messages
+from sterna.pipelines.ingest.message_lines import format_gone, format_line, join_messages
 from sterna.pipelines.ingest.read_job import DEAD_ROWS_FILE, GOOD_ROWS_FILE, ReadJob, UploadFile
 from sterna.pipelines.ingest.read_rows import read_uploads
 from sterna.pipelines.ingest.topic_offsets import ANCHOR_FILE, Anchor, MessageRange, TopicPositions, merge_offsets
@@ -44,6 +44,15 @@ def test_lines_are_messages_as_they_came_only_where_each_is_one(
     assert as_they_came == is_raw and content.count(b"\n") == len(values)
     checked = b"".join(format_line(value, offset, LIMITS) for value, offset in zip(values, offsets, strict=True))
     assert is_raw or content == checked
+
+
+@pytest.mark.parametrize(
+    ("absent", "count", "places"),
+    [([3, 7], 2, ["3", "7"]), ([3, 5, 7], 2, ["3 to 7"] * 2), ([4], 1, ["4"])],
+)
+def test_each_message_that_is_gone_has_a_line(absent: list[int], count: int, places: list[str]) -> None:
+    texts = [json.loads(line) for line in format_gone(absent, count).splitlines()]
+    assert [text.partition(": ")[0] for text in texts] == [f"offset {place}" for place in places]
 
 
 @pytest.mark.parametrize(

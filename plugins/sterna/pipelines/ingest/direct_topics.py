@@ -22,7 +22,7 @@ from sterna.brokers.record import ConsumerRecords, MessageSource
 from sterna.config.sections.topics import SourceTopic
 from sterna.errors import MessagesGone, ServicesError, SternaError, TopicUnreachable
 from sterna.pipelines.ingest.intake import IntakePoll
-from sterna.pipelines.ingest.message_lines import join_messages
+from sterna.pipelines.ingest.message_lines import format_gone, format_lines, join_messages
 from sterna.pipelines.ingest.model import Upload
 from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.topic_offsets import MessageRange, TopicPositions, open_topic, require_available
@@ -95,8 +95,14 @@ class DirectTopics:
             self._folder = None
             self._kept.clear()
 
-    def fetch(self, messages: MessageRange, upload: Upload, path: Path) -> bool:
+    def fetch(self, messages: MessageRange, upload: Upload, path: Path, *, allows_gaps: bool) -> bool:
         """Write an upload's messages into a file, a line each; return whether they are as they came.
+
+        Args:
+            messages: their range.
+            upload: which.
+            path: of the file.
+            allows_gaps: what is gone between messages that are there has a line that says so.
 
         Raises:
             MessagesGone: the broker doesn't have them any more.
@@ -115,7 +121,7 @@ class DirectTopics:
             )
         source = self.open_source(self.ingest, topic)
         try:
-            content, is_raw = self._read_range(source, topic, messages, upload.rows)
+            content, is_raw = self._read_range(source, topic, messages, upload.rows, allows_gaps=allows_gaps)
         finally:
             source.close()
         path.write_bytes(content)
@@ -145,31 +151,35 @@ class DirectTopics:
             return self._kept[upload.id][1]
 
     def _read_range(
-        self, source: MessageSource, topic: SourceTopic, messages: MessageRange, count: int
+        self, source: MessageSource, topic: SourceTopic, messages: MessageRange, count: int, *, allows_gaps: bool
     ) -> tuple[bytes, bool]:
         positions, partition = TopicPositions(self.ingest, topic), messages.partition
         low, high = source.offset_range(partition)
         positions.require_same_topic(source, partition)
         require_available(topic, partition, messages.first, low, high)
-        offsets, values = list[int](), list[bytes | None]()
+        by_offset: dict[int, bytes | None] = {}
         for records in _read_until(source, topic, messages):
-            offsets += records.offsets
-            values += records.values
+            by_offset.update(zip(records.offsets, records.values, strict=True))
         # Checked after reading: a topic that was replaced meanwhile has another id by now.
         positions.require_same_topic(source, partition)
-        chosen = [
-            (offset, value)
-            for offset, value in zip(offsets, values, strict=True)
+        chosen = {
+            offset: value
+            for offset, value in by_offset.items()
             if offset < messages.end and (value is not None or topic.tombstones != "skip")
-        ]
-        if len(chosen) != count:  # compaction, or another message at an offset after an unclean election
+        }
+        offsets, values = list(chosen), list(chosen.values())
+        limits = self.ingest.settings.tenants[self.ingest.settings.tenant_of(topic.into) or ""].limits
+        if len(chosen) == count:
+            return join_messages(messages.first, offsets, values, limits)
+        absent, gone = [at for at in range(messages.first, messages.end) if at not in by_offset], count - len(chosen)
+        # Compaction keeps offsets: without as many that are absent, the log is another one, as by an unclean election.
+        if not allows_gaps or not 0 < gone <= len(absent):
             raise MessagesGone(
                 f"offsets {messages.first} to {messages.end} of partition {partition} had {count} messages when they "
                 f"were read first, and have {len(chosen)}",
                 table=topic.into,
             )
-        limits = self.ingest.settings.tenants[self.ingest.settings.tenant_of(topic.into) or ""].limits
-        return join_messages(messages.first, [offset for offset, _ in chosen], [value for _, value in chosen], limits)
+        return format_lines(offsets, values, limits) + format_gone(absent, gone), False
 
     def _build_readers(self) -> list[TopicReader]:
         return [self._build_reader(topic) for topic in self.ingest.topics if topic.mode == "direct"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sterna.concurrency.fork_server import ForkServer
 from sterna.errors import BadDrop, BatchRejected, EngineError, MessagesGone, ObjectMissing, TopicRecreated
@@ -43,9 +43,15 @@ _MAX_FETCH_BYTES = 64 << 20  # that all of them have in memory
 _STREAM_BYTES = 16 << 20  # that a large one has there, which comes in parts
 SLICE_BYTES = 256 << 20
 """Bytes of rows that are written at once."""
-MessageReader = Callable[[MessageRange, Upload, Path], bool]
-"""Writes messages that are at their broker into a file; returns whether its lines are these as they came."""
 FORK_SERVER = ForkServer("sterna.pipelines.ingest.read_rows", "reads uploads")
+
+
+class MessageReader(Protocol):
+    """Writes messages that are at their broker into a file; see `DirectTopics.fetch`."""
+
+    def __call__(self, messages: MessageRange, upload: Upload, path: Path, *, allows_gaps: bool) -> bool:
+        """Return whether the file's lines are the messages as they came."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -262,11 +268,13 @@ def _fetch_messages(
     messages: MessageRange, upload: Upload, path: Path, attempts: int, read_messages: MessageReader | None
 ) -> UploadFile:
     assert read_messages is not None
-    raw_from, error = None, ""
+    # Neither counts at once: a broker may be mended.
+    raw_from, error, is_last = None, "", attempts >= _MAX_MISSING_ATTEMPTS
     try:
-        raw_from = messages.first if read_messages(messages, upload, path) else None
+        is_raw = read_messages(messages, upload, path, allows_gaps=is_last)
+        raw_from = messages.first if is_raw else None
     except (MessagesGone, TopicRecreated) as gone:
-        if attempts < _MAX_MISSING_ATTEMPTS:
+        if not is_last:
             raise
         error = f"its messages are gone: {gone.message}"
     return UploadFile(upload.id, str(path), upload.format.value, upload.rows, error, raw_from)

@@ -9,6 +9,8 @@ from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop, DropOverLimit
 from sterna.pipelines.ingest.validate_json import check_line
 
+_COMPACTED = "its topic lost this message before it was published, as compaction takes them out: its content is unknown"
+
 
 def join_messages(
     first: int, offsets: Sequence[int], values: Sequence[bytes | None], limits: TenantLimits
@@ -28,8 +30,24 @@ def join_messages(
         has_lines = content.count(b"\n") == len(values) and b"\r" not in content
         if has_lines and max(map(len, values)) <= limits.line:  # type: ignore[arg-type]
             return content, True
-    lines = (format_line(value, offset, limits) for offset, value in zip(offsets, values, strict=True))
-    return b"".join(lines), False
+    return format_lines(offsets, values, limits), False
+
+
+def format_lines(offsets: Sequence[int], values: Sequence[bytes | None], limits: TenantLimits) -> bytes:
+    """Return messages as lines of JSON, each as `format_line` makes it."""
+    return b"".join(format_line(value, offset, limits) for offset, value in zip(offsets, values, strict=True))
+
+
+def format_gone(absent: Sequence[int], count: int) -> bytes:
+    """Return a string for each message that compaction took out of a range, which a worker writes to the dead letters.
+
+    Args:
+        absent: the offsets of the range that have no message; also of what never was one, such as control records.
+        count: how many of them had one.
+    """
+    places = absent if len(absent) == count else [f"{absent[0]} to {absent[-1]}"] * count
+    lines = (json.dumps(f"offset {place}: {_COMPACTED}").encode() + b"\n" for place in places)
+    return b"".join(lines)
 
 
 def format_line(value: bytes | None, offset: int, limits: TenantLimits) -> bytes:

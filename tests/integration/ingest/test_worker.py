@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from sterna.pipelines.ingest.columns import Evolution, FieldChange
 from sterna.pipelines.ingest.counts import Counts, count_states, sum_counts
 from sterna.pipelines.ingest.failover_recovery import FailoverRecovery, Recovery
 from sterna.pipelines.ingest.fetch import dead_letters_uri
+from sterna.pipelines.ingest.intake import IngestService
 from sterna.pipelines.ingest.layout import batch_uri
 from sterna.pipelines.ingest.model import Batch, Format, State
 from sterna.pipelines.ingest.recovered_batches import RecoveredBatches, list_recovered
@@ -754,6 +756,25 @@ def test_what_one_region_serves_is_seen_however_much_another_one_lacks(room: Wor
     served = read_visibility(room.ingest, batch.id, room.key())
     assert served["eu"] is not None and served["us"] is None
     assert {backlog.region: backlog.batches for backlog in list_replica_backlogs(room.ingest)} == {"us": 2501}
+
+
+def test_a_gateway_polls_each_region_by_itself(room: WorkerFixture) -> None:
+    create(room)
+    room.send({"id": 1})
+    (batch,) = room.close()
+    room.work()
+    room.world.sync("eu")
+    service = IngestService(room.ingest)
+    assert [thread.name for thread in service.threads].count("sterna-ingest-served") == 2
+    service.start()
+    try:
+        for _ in range(600):
+            if read_visibility(room.ingest, batch.id, room.key())["eu"] is not None:
+                break
+            threading.Event().wait(0.1)
+        assert [backlog.region for backlog in list_replica_backlogs(room.ingest)] == ["us"]
+    finally:
+        service.stop()
 
 
 def test_a_table_that_a_replica_has_broken_hides_no_other(room: WorkerFixture) -> None:

@@ -80,6 +80,11 @@ class SourceReader:
         assert drop is not None
         return drop
 
+    @property
+    def engine_pid(self) -> int | None:
+        """The engine's process."""
+        return self._capture.pid if self._capture is not None else None
+
     def restart(self) -> None:
         """End the engine; the next call starts another behind the last drop."""
         if self._capture is not None:

@@ -421,6 +421,7 @@ def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: CaptureT
         ("CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)", "partitioned"),
         ("CREATE TABLE t (id int PRIMARY KEY, v bit varying)", "bits, v, .*REPLICA IDENTITY FULL"),
         ("CREATE TABLE t (id int PRIMARY KEY DEFERRABLE)", "deferrable"),
+        ("CREATE TABLE t (id int PRIMARY KEY DEFERRABLE); ALTER TABLE t REPLICA IDENTITY FULL", "deferrable"),
         ("CREATE TABLE t (id int PRIMARY KEY, n int GENERATED ALWAYS AS (id + 1) STORED)", "generated column, n"),
         ("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE s (PRIMARY KEY (id)) INHERITS (t)", "inherit"),
         ("CREATE TABLE t (id int PRIMARY KEY, _file text)", "a column _file, and Iceberg has"),

@@ -108,6 +108,10 @@ def source(
             "ALTER TABLE a ALTER u DROP DEFAULT",
             "u was added, and",
         ),
+        (
+            "ALTER TABLE a REPLICA IDENTITY FULL, DROP CONSTRAINT a_pkey, ADD PRIMARY KEY (id) DEFERRABLE",
+            "its primary key is deferrable",
+        ),
         ("ALTER TABLE a ADD g int GENERATED ALWAYS AS (n + 1) STORED", "generated column"),
     ],
 )

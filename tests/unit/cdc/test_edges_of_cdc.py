@@ -282,10 +282,15 @@ class Pipe:
 
 
 class OfflinePostgres(PostgresDatabase):
-    """A source whose server isn't asked by what rows are known."""
+    """A source whose server isn't asked by what rows are known, nor which tables were rewritten."""
+
+    rewritten: tuple[str, ...] = ()
 
     def identities(self, *args: Any) -> dict[str, Any]:
         return {_TABLE: {"identity": "d"}}
+
+    def list_rewritten(self, *args: Any) -> tuple[str, ...]:
+        return self.rewritten
 
 
 def reader_of(folder: Path, engine: Pipe, last: Segment | None, *tables: str) -> Capture:
@@ -377,3 +382,19 @@ def test_a_stop_says_up_to_which_drop_its_table_is_whole(tmp_path: Path, first: 
     assert [drop.stopped[_TABLE].last for drop in drops if drop.stopped] == [last] * (len(drops) - last)
     assert [drop.number for drop in drops if _TABLE in drop.tables] == list(range(1, last + 1))
     assert _TABLE not in drops[-1].columns or last
+
+
+def test_a_rewritten_table_of_which_no_initial_row_came_is_stopped(tmp_path: Path) -> None:
+    """All of its rows are missing then, or none. Another table that is empty was not rewritten."""
+    looks = [[{"define": 0, "fields": _fields("id")}, line("t", operation="r"), line("u"), place(1)], [place(2)]]
+    engine = Pipe(looks)
+    reader = reader_of(tmp_path, engine, None, _TABLE, "public.u", "public.v")
+    cast(OfflinePostgres, reader.database).rewritten = (_TABLE, "public.u")
+    while engine.looks:
+        reader.step(9.0)
+    (drop, *_) = reader.journal.segments(1)
+    assert drop.complete
+    assert list(drop.tables) == [_TABLE]
+    ((table, stop),) = drop.stopped.items()
+    assert (table, stop.error, stop.last) == ("public.u", "NeedsResync", 0)
+    assert "none of its rows came" in stop.message

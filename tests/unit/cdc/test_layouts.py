@@ -143,6 +143,7 @@ def test_statements_that_rows_do_not_tell(statement: str, had: Any, has: Any, sa
         schema_change("DROP TABLE t", "DROP", None),
         schema_change("CREATE OR REPLACE TABLE t", "CREATE", table(ID)),
         schema_change("RENAME TABLE t TO u", "ALTER", table(ID), name="u"),
+        schema_change("RENAME TABLE t TO old, copied TO t", "ALTER", table(ID, V)),
         schema_change("DROP DATABASE shop", "", None),
         schema_change("ALTER TABLE t DROP PRIMARY KEY", "ALTER", table(ID, key=("v",))),
     ],

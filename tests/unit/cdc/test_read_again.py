@@ -60,6 +60,9 @@ class FakeDatabase:
     def origin(self, *args: Any) -> dict[str, Any]:
         return {}
 
+    def list_rewritten(self, *args: Any) -> tuple[str, ...]:
+        return ()
+
     def prepare(self, *args: Any) -> None:
         pass
 

@@ -74,6 +74,7 @@ class Capture:
     _written_at: float = 0.0
     _position: dict[str, Any] | None = None
     _identities: Mapping[str, Any] = field(default_factory=dict)
+    _rewritten: Collection[str] = ()
     _retry_at: float = 0.0
     has_output: bool = False
     """Whether the engine has sent a message since it was started."""
@@ -92,6 +93,8 @@ class Capture:
             engine, buffer = self._ensure_open()
             while not written and self.clock() < end:
                 for message in engine.poll(_POLL_SECONDS):
+                    if self.is_beginning and not self.has_output:  # the engine has locked all tables
+                        self._rewritten = self.database.list_rewritten(self._spec.id, self._identities)
                     self.has_output = True
                     if "n" in message:
                         self._position = message
@@ -357,6 +360,8 @@ class Capture:
             errors,
             lambda tables: self.database.identities(tables, self._identities, buffer.uncertain_deletes),
         )
+        if segment.complete:
+            self._reject_missing_rows(buffer, errors)
         if buffer.schemas_changed:
             self._check_tables(buffer.stopped, errors, lambda tables: self.database.validate_tables(list(tables)))
         self._stop_tables(buffer, errors)
@@ -379,6 +384,19 @@ class Capture:
             new_segment = replace(new_segment, **self._log_position(buffer, segment.offset))
         self._commit_segment(new_segment)
         self._identities = identities
+
+    def _reject_missing_rows(self, buffer: ChangeBuffer, errors: dict[str, SternaError]) -> None:
+        """Reject tables whose initial rows may be missing: a rewrite takes all of them out of the snapshot, or none.
+
+        Args:
+            errors: receives the error of each such table.
+        """
+        for table in set(self._rewritten) - buffer.tables_with_initial_rows - buffer.stopped.keys() - errors.keys():
+            errors[table] = NeedsResync(
+                "none of its rows came, and it was rewritten or truncated as their reading began: some may be missing",
+                table=table,
+                hint=f"sterna cdc resync {self.source.name}",
+            )
 
     def _log_position(self, buffer: ChangeBuffer, offset: Mapping[str, Any]) -> dict[str, Any]:
         """Return the log of an offset, and the URI of the tables' schemas at it."""

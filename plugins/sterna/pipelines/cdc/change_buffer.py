@@ -114,6 +114,7 @@ class ChangeBuffer:
         self.in_transaction = False
         self.rows = self.bytes = 0
         self.committed_micros = 0
+        self.tables_with_initial_rows: set[str] = set()
         self.uncertain_deletes: dict[str, int] = {}
         """By table, when the source committed the first deletion whose key may be incomplete (microseconds)."""
 
@@ -231,6 +232,8 @@ class ChangeBuffer:
             raise UnfitSource(schema_error.message, table=name, hint=schema_error.hint)
         if name not in self._tables:
             return
+        if operation == "r":
+            self.tables_with_initial_rows.add(name)
         self.committed_micros = max(self.committed_micros, int(source["ts_us"]))
         table = self._table_buffer(name, self._columns_by_schema[schema])
         if self.schemas:

@@ -98,6 +98,14 @@ class SourceDatabase(Protocol):
             NeedsResync: its row identity has changed since then, or may have.
         """
 
+    def list_rewritten(self, capture_id: int, identities: Mapping[str, Any]) -> Collection[str]:
+        """Return the tables that may look empty to the engine's snapshot, as they were rewritten behind it.
+
+        Args:
+            capture_id: whose initial rows the engine reads.
+            identities: the tables' row identities before the engine was started (`identities`).
+        """
+
     def publish_table(self, capture_id: int, table: str) -> bool:
         """Publish the changes of one table of a capture to the log; return whether it has all of them from now on.
 

@@ -127,6 +127,11 @@ SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
 WHERE slot_name ~ %s AND slot_name <> %s AND database = current_database() AND NOT active"""
 _SLOTS: LiteralString = """
 SELECT slot_name FROM pg_replication_slots WHERE slot_name ~ %s AND database = current_database()"""
+_FILES: LiteralString = """
+SELECT n.nspname || '.' || c.relname, pg_relation_filenode(c.oid)::bigint, c.xmin::text::bigint,
+  s.catalog_xmin::text::bigint
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_replication_slots s ON s.slot_name = %s
+WHERE n.nspname || '.' || c.relname = ANY(%s) AND s.catalog_xmin IS NOT NULL"""
 _PUBLISHED: LiteralString = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
 _DEFAULTS: LiteralString = """
 SELECT t.oid::bigint, a.attname::text FROM to_regclass(%s) AS t (oid) LEFT JOIN pg_attribute a ON a.attrelid = t.oid
@@ -278,6 +283,22 @@ class PostgresDatabase:
             identities[name] = identity
         return identities
 
+    def list_rewritten(self, capture_id: int, identities: Mapping[str, Any]) -> Collection[str]:
+        """Return the tables that may look empty to the engine's snapshot (`SourceDatabase`).
+
+        The engine locks all tables before it reads one, but a moment after it created the slot and its snapshot. A
+        table that was rewritten in between has none of its rows there
+        (https://www.postgresql.org/docs/current/mvcc-caveats.html). One whose definition was changed last by a
+        transaction that had ended before the slot was created is as the snapshot has it.
+        """
+        rows = self._pool.fetch(_FILES, [self.slot_name(capture_id), list(identities)])
+        files = {name: (file, is_later_xid(slot_xid, xid)) for name, file, xid, slot_xid in rows}
+        return [
+            name
+            for name, identity in identities.items()
+            if name not in files or not (files[name][0] == identity["file"] or files[name][1])
+        ]
+
     def publish_table(self, capture_id: int, table: str) -> bool:
         """Publish the changes of a table that was recreated (`SourceDatabase`).
 
@@ -420,6 +441,8 @@ _FIXED_PROPERTIES: Mapping[str, str] = {
     "interval.handling.mode": "string",
     "hstore.handling.mode": "json",
     "include.unknown.datatypes": "true",
+    # Until the snapshot's end: a table that is rewritten before its turn looks empty to it (`list_rewritten`).
+    "snapshot.locking.mode": "shared",
 }
 
 
@@ -581,9 +604,10 @@ def _structure_faults(table: str, row: _TableRow) -> Iterator[tuple[str, str]]:
         # A long array that was not changed comes as another one, or not at all; and so do long bits.
         reason = f"it has an array or bits, {row.arrays[0]}, whose unchanged values are missing in changes"
         yield reason, f"{full}; where it was followed, also sterna cdc resync"
-    if row.deferrable and row.identity != "f":
-        # Published, each of its updates and deletes would fail at the source.
-        yield "its primary key is deferrable, which identifies no row", full
+    if row.deferrable:
+        # Of two rows that have one key within a transaction, the deletion of one would be that of both.
+        hint = f"recreate it without DEFERRABLE, or {_LEAVE_OUT}; where the table was followed, also sterna cdc resync"
+        yield "its primary key is deferrable: within a transaction it doesn't identify a row", hint
     if row.generated:
         yield f"it has a generated column, {row.generated[0]}, whose values no change carries", _LEAVE_OUT
     if row.inherited:  # rows of a child are read with the parent's, and change as the child's

@@ -108,15 +108,63 @@ def test_files_of_both_regions_are_added_once_and_read(yard: TableFixture) -> No
     assert yard.add(third).rows == 1
 
 
-def test_readers_skip_no_row_for_what_a_footer_does_not_tell(yard: TableFixture) -> None:
-    """Arrow's footers have no bounds of a row group with a long value, and don't count NaN."""
-    yard.create("id BIGINT, d DOUBLE, name STRING")
-    names, values = ["a"] * 100 + ["z" * 5000] * 100, [float("nan") if n % 7 == 3 else 1.0 for n in range(200)]
-    table = pa.table({"id": pa.array(range(200), pa.int64()), "d": pa.array(values), "name": pa.array(names)})
+METRICS = "write.metadata.metrics"
+EXPLICIT = {f"{METRICS}.column.{name}": "full" for name in ("name", "d", "nested.name", "nested.d", "x.name", 'x"d')}
+TABLE_METRICS = [
+    pytest.param("", 0, "", {}, id="default"),
+    pytest.param("name, d", 0, "", {}, id="sorted"),
+    pytest.param("name, d, nested.name, nested.d", 0, "", {f"{METRICS}.default": "none"}, id="sorted, none"),
+    pytest.param("name, d", 0, "PARTITIONED BY (part)", {f"{METRICS}.default": "counts"} | EXPLICIT, id="explicit"),
+    pytest.param("name, d", 120, "PARTITIONED BY (part)", {}, id="wide"),
+    pytest.param("", 0, "", {f"{METRICS}.default": "full"}, id="full", marks=pytest.mark.rare),
+    pytest.param("name", 0, "", {f"{METRICS}.max-inferred-column-defaults": "1"}, id="first", marks=pytest.mark.rare),
+]
+
+
+@pytest.mark.parametrize(("order", "columns", "partitions", "properties"), TABLE_METRICS)
+def test_readers_skip_no_row_for_what_a_footer_does_not_tell(
+    yard: TableFixture, order: str, columns: int, partitions: str, properties: dict[str, str]
+) -> None:
+    """Arrow's footers have no bounds of a row group with a long value, and don't count NaN, however a table measures
+    its columns: by default it has bounds of those that it sorts by, and of its first hundred."""
+    more = "".join(f", c{number} INT" for number in range(columns))
+    nested = "nested STRUCT<name: STRING, d: DOUBLE>"
+    yard.create(
+        f'id BIGINT, part INT{more}, d DOUBLE, name STRING, {nested}, `x.name` STRING, `x"d` DOUBLE', partitions
+    )
+    pairs = ", ".join(f"'{name}'='{value}'" for name, value in {**properties, "a": "b"}.items())
+    yard.world.sql(f"ALTER TABLE {yard.name()} SET TBLPROPERTIES ({pairs})")
+    if order:
+        yard.world.sql(f"ALTER TABLE {yard.name()} WRITE ORDERED BY {order}")
+    long = "z" * 5000
+    names, values = ["a"] * 100 + [long] * 100, [float("nan") if n % 7 == 3 else 1.0 for n in range(200)]
+    table = pa.table(
+        {"id": pa.array(range(200), pa.int64()), "part": pa.array([7] * 200, pa.int32())}
+        | {"d": values, "name": names, "x.name": names, 'x"d': values}
+        | {"nested": [{"name": name, "d": d} for name, d in zip(names, values, strict=True)]}
+    )
     yard.add(yard.put(table, row_group_size=100))
-    assert yard.rows("count(*)", "name > 'x'") == [(100,)]
-    yard.world.sql(f"DELETE FROM {yard.name()} WHERE d < 5")
-    assert yard.rows("id") == [(number,) for number in range(200) if number % 7 == 3]
+    nan = [(number,) for number in range(200) if number % 7 == 3]
+    for name in ("name", "nested.name", "`x.name`"):
+        assert yard.rows("count(*)", f"{name} = '{long}'") == [(100,)], name
+    for name in ("d", "nested.d", '`x"d`'):
+        assert yard.rows("id", f"{name} = double('NaN')") == nan, name
+    # A filter that all bounds match drops a file without reading it.
+    for where, left in (("d < 5", nan), ("nested.name < 'b'", [row for row in nan if row[0] >= 100])):
+        yard.world.sql(f"DELETE FROM {yard.name()} WHERE {where}")
+        assert yard.rows("id") == left, where
+
+
+def test_a_column_whose_footer_tells_of_all_rows_keeps_its_bounds(yard: TableFixture) -> None:
+    yard.create("id BIGINT, name STRING, `x.name` STRING, more STRUCT<name: STRING, other: STRING>")
+    names, others = ["a", "z" * 5000], ["b", "c"]
+    more = [{"name": name, "other": other} for name, other in zip(names, others, strict=True)]
+    columns = {"id": pa.array([1, 2], pa.int64()), "name": others, "x.name": names, "more": more}
+    yard.add(yard.put(pa.table(columns), row_group_size=1))
+    (row,) = yard.world.sql(f"SELECT map_keys(lower_bounds), map_keys(upper_bounds) FROM {yard.name()}.files")
+    schema = yard.catalog.table(f"{yard.namespace}.t").refresh().base.metadata.schema()
+    kept = sorted(schema.findField(name).fieldId() for name in ("id", "name", "more.other"))
+    assert [sorted(ids) for ids in row] == [kept, kept]
 
 
 @pytest.mark.parametrize("dictionary", [True, False])
@@ -203,6 +251,8 @@ def refusals(yard: TableFixture) -> Iterator[tuple[str, type[SternaError], str]]
     yield yard.put(pa.table({"id": ["1"]})), BadDrop, "can't be read in place as long"
     yield yard.put(pa.table({"id": pa.array([None], pa.int64())})), BadDrop, "without a value"
     yield yard.put(pa.table({"part": ["a"]})), BadDrop, "'id' is required"
+    hollow = pa.array([{"x": None}], pa.struct([("x", pa.int64())]))
+    yield yard.put(pa.table({"id": [1], "place": hollow})), BadDrop, "'place.x' is required, and has rows without"
     yield yard.put(pa.table({"id": [1], "more": [1]})), BadDrop, "no column 'more'"
     yield yard.put(pa.table({"id": [1], "at": pa.array([NOON], pa.timestamp("ns", "UTC"))})), BadDrop, "can't be read"
     field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "7"})
@@ -218,7 +268,8 @@ def refusals(yard: TableFixture) -> Iterator[tuple[str, type[SternaError], str]]
 
 
 def test_what_is_refused_is_named_and_nothing_changes(yard: TableFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    yard.create("id BIGINT NOT NULL, part STRING, at TIMESTAMP", "PARTITIONED BY (part)")
+    columns = "id BIGINT NOT NULL, part STRING, at TIMESTAMP, place STRUCT<x: BIGINT NOT NULL>"
+    yard.create(columns, "PARTITIONED BY (part)")
     good = yard.put(pa.table({"id": pa.array([1], pa.int64()), "part": ["a"]}))
     for uri, kind, text in refusals(yard):
         with pytest.raises(kind, match=text) as raised:
@@ -235,7 +286,7 @@ def test_what_is_refused_is_named_and_nothing_changes(yard: TableFixture, monkey
     def moved(self: SparkTable, *args: Any) -> None:
         monkeypatch.setattr(SparkTable, "stage_files", real)
         real(self, *args)
-        yard.world.sql(f"INSERT INTO {yard.name()} VALUES (5, 'z', NULL)")
+        yard.world.sql(f"INSERT INTO {yard.name()} VALUES (5, 'z', NULL, NULL)")
 
     monkeypatch.setattr(SparkTable, "stage_files", moved)
     assert yard.add(yard.put(pa.table({"id": pa.array([1], pa.int64()), "part": ["b"]}))).done

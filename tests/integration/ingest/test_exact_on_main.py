@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
+from pyiceberg.expressions import GreaterThan
 from pyiceberg.table import StaticTable
 
 from sterna.config.registry.policy import matching_pattern
@@ -86,8 +87,16 @@ def partition_by(room: WorkerFixture, table: str, *terms: str) -> None:
     for term in terms:
         update = update.addField(expressions.bucket(term, 4)) if term == "key" else update.addField(term)
     update.commit()
-    first = jvm(room.step_context.catalog.spark).org.apache.iceberg.NullOrder.NULLS_FIRST
-    loaded.replaceSortOrder().asc(expressions.ref("at"), first).commit()
+    sort_by(room, loaded, "at")
+
+
+def sort_by(room: WorkerFixture, loaded: Any, *names: str) -> None:
+    """Sort a table that Java has loaded by columns."""
+    iceberg = jvm(room.step_context.catalog.spark).org.apache.iceberg
+    update = loaded.replaceSortOrder()
+    for name in names:
+        update = update.asc(iceberg.expressions.Expressions.ref(name), iceberg.NullOrder.NULLS_FIRST)
+    update.commit()
 
 
 INNER = {
@@ -160,6 +169,28 @@ def test_columns_of_time_fixed_and_uuid_are_on_main_as_they_came(room: WorkerFix
             (1, "column 'code': 1 bytes, and the column takes 2"),
             (1, "column 'at': more than microseconds"),
         ]
+
+
+@pytest.mark.parametrize(("length", "bounded"), [(5_000, {1, 2}), (1, {1, 2, 3})])
+def test_readers_skip_no_row_of_a_file_that_gets_times(room: WorkerFixture, length: int, bounded: set[int]) -> None:
+    """Spark writes it, its names spelled as Avro has them. Arrow writes it again: without bounds of a row group with a
+    long value, and with bounds that leave NaN out."""
+    columns = (Column("id", "long"), Column("at", "time"), Column("x.name", "string"), Column("x-d", "double"))
+    declared(room, columns, "t", **{"write.parquet.row-group-size-bytes": "1"})
+    loaded, ids = room.step_context.catalog.table(room.key()).load(), range(1_000)
+    sort_by(room, loaded, "at", "x.name", "x-d")
+    names = ["a" if number < 500 else "z" * length + str(number) for number in ids]
+    values = [float("nan") if number % 7 == 3 else 1.0 for number in ids]
+    times = pa.array([dt.time(1) if number < 500 else dt.time(2) for number in ids], pa.time64("us"))
+    send_table(room, pa.table({"id": ids, "at": times, "x.name": names, "x-d": values}), "t")
+    room.close()
+    assert [outcome.state for outcome in room.work()] == [State.PUBLISHED]
+    location = room.world.content(tuple(room.key().split("."))).metadata_location or ""
+    table = StaticTable.from_metadata(location, pyiceberg_properties(room.world.stage.endpoints["eu"]))
+    (task,) = table.scan(row_filter=GreaterThan("x.name", "b")).plan_files()
+    metadata = pq.read_metadata(pa.BufferReader(room.context.objects.read(task.file.file_path)))
+    assert metadata.num_row_groups > 1 and metadata.created_by.startswith("parquet-cpp-arrow")
+    assert set(task.file.lower_bounds) == set(task.file.upper_bounds) == bounded
 
 
 def test_a_column_that_ingestion_lacks_costs_its_own_batches_alone(room: WorkerFixture) -> None:

@@ -217,6 +217,39 @@ def test_a_file_by_arrow_tells_of_its_rows_what_spark_s_own_tells(room: WorkerFi
     assert told[0][1:] == told[1][1:] == told[2][1:]
 
 
+def test_each_property_of_a_table_s_files_is_taken_as_spark_takes_it(room: WorkerFixture) -> None:
+    """What Arrow would write otherwise is left to Spark; what Spark refuses waits, and no other table waits with it."""
+    codec, level = "write.parquet.compression-codec", "write.parquet.compression-level"
+    expected: list[tuple[dict[str, str], str]] = [
+        ({codec: "gzip", level: "BEST_SPEED"}, "parquet-mr"),
+        ({codec: "gzip", level: "9"}, "parquet-cpp-arrow"),
+        ({codec: "zstd", level: "0x13"}, "parquet-mr"),
+        ({codec: "zstd", level: "100"}, "parquet-mr"),
+        ({codec: "snappy", level: "x"}, "parquet-cpp-arrow"),
+        ({"write.parquet.row-group-size-bytes": "+65536"}, "parquet-mr"),
+        ({"write.target-file-size-bytes": "-1"}, "parquet-mr"),
+        ({codec: "gzip", level: "10"}, "CompressionLevel.10"),
+        ({codec: "zstd", level: "x"}, 'For input string: "x"'),
+        ({"write.parquet.row-group-size-bytes": "0"}, "Row group size must be > 0"),
+        ({"write.target-file-size-bytes": "1e6"}, 'For input string: "1e6"'),
+    ]
+    for number, (properties, _) in enumerate(expected):
+        pairs = ", ".join(f"'{name}'='{value}'" for name, value in properties.items())
+        create(room, more=f"TBLPROPERTIES ({pairs})", table=f"files{number}")
+        room.send({"id": 1, "part": "a"}, table=f"files{number}")
+    room.close()
+    room.work()
+    waiting = {batch.destination.table: batch.reason for batch in room.door.tracker.list_batches(state=State.CLOSED)}
+    for number, (properties, writer) in enumerate(expected):
+        if writer.startswith("parquet-"):
+            (uri,) = room.files(f"files{number}")
+            with pq.ParquetFile(pa.BufferReader(room.context.objects.read(uri))) as file:
+                assert file.metadata.created_by.startswith(writer), properties
+        else:
+            assert writer in waiting[room.key(f"files{number}")], properties
+    assert len(waiting) == sum(not writer.startswith("parquet-") for _, writer in expected)
+
+
 def test_readers_skip_no_row_for_what_a_footer_does_not_tell(room: WorkerFixture) -> None:
     """Arrow's footers have no bounds of a row group with a long value, and don't count NaN."""
     create(room, "id BIGINT, d DOUBLE, name STRING")

@@ -93,10 +93,33 @@ def test_a_file_is_compressed_as_the_table_has_it(tmp_path: Path, codec: str) ->
     assert pq.read_metadata(tmp_path / "file").row_group(0).column(0).compression == codec.upper()
 
 
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [
+        ("zstd", "-131072"),
+        ("zstd", "0"),
+        ("zstd", "22"),
+        ("gzip", "-1"),
+        ("gzip", "0"),
+        ("gzip", "9"),
+        ("snappy", "x"),  # without levels, and Spark ignores it
+        ("uncompressed", ""),
+    ],
+)
+def test_levels_at_the_edges_of_a_codec_are_written(tmp_path: Path, codec: str, level: str) -> None:
+    properties = {"write.parquet.compression-codec": codec, "write.parquet.compression-level": level}
+    assert can_write(SCHEMA, properties, 1)
+    write_rows(some_rows(), tmp_path / "file", SCHEMA, properties)
+    assert pq.read_table(tmp_path / "file").num_rows == 3
+
+
 def test_row_groups_are_as_large_as_the_table_has_them(tmp_path: Path) -> None:
     rows = some_rows(1_000)
-    write_rows(rows, tmp_path / "file", SCHEMA, {"write.parquet.row-group-size-bytes": str(rows.nbytes // 4)})
-    assert pq.read_metadata(tmp_path / "file").num_row_groups in {4, 5}
+    for size, groups in ((rows.nbytes // 4, {4, 5}), (1, {10}), (10**18 - 1, {1})):
+        properties = {"write.parquet.row-group-size-bytes": str(size)}
+        assert can_write(SCHEMA, properties, 1)
+        write_rows(rows, tmp_path / "file", SCHEMA, properties)
+        assert pq.read_metadata(tmp_path / "file").num_row_groups in groups
     write_rows(rows.slice(0, 0), tmp_path / "file", SCHEMA, {})
     assert pq.read_metadata(tmp_path / "file").num_rows == 0
 
@@ -116,6 +139,23 @@ def test_a_row_without_a_value_that_it_has_to_have_is_not_written(tmp_path: Path
         {"write.parquet.page-size-bytes": "4096"},
         {"write.target-file-size-bytes": "1023"},
         {"encryption.key-id": "k"},
+        {"parquet.compression.codec.zstd.level": "19"},
+        {"parquet.enable.dictionary": "false"},
+        {"io.compression.codec.zstd.level": "19"},
+        {"zlib.compress.level": "BEST_SPEED"},
+        *(
+            {"write.parquet.compression-codec": codec, "write.parquet.compression-level": level}
+            for codec, levels in {
+                "gzip": ("BEST_SPEED", " BEST_SPEED ", "best_speed", "10", "-2", "", "5.0", "\u0665"),
+                "ZSTD": ("x", "", " 3 ", "+3", "0x3", "3_0", "1.5", "23", "-131073", "9" * 30, "\u0663"),
+            }.items()
+            for level in levels
+        ),
+        *(
+            {name: value}
+            for name in ("write.parquet.row-group-size-bytes", "write.target-file-size-bytes")
+            for value in ("0", "-1", "x", "", "1e6", "1_000_000", " 5000", "9" * 30, "\u0665" * 8)
+        ),
     ],
 )
 def test_what_arrow_would_write_otherwise_is_left_to_spark(properties: dict[str, str]) -> None:

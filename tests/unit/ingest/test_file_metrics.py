@@ -8,14 +8,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from sterna.pipelines.ingest.file_metrics import has_gaps, has_nan, limit_metrics
+from sterna.pipelines.ingest.file_metrics import float_ids, has_nan, incomplete_ids
 
 LONG = "z" * 5000
 SCHEMA = {
     "fields": [
-        {"id": 1, "name": "d", "type": "double"},
-        {"id": 2, "name": "s", "type": {"type": "struct", "fields": [{"id": 3, "name": "f", "type": "float"}]}},
-        {"id": 4, "name": "t", "type": "string"},
+        {"id": 1, "name": "n", "type": "long"},
+        {"id": 2, "name": "t", "type": "string"},
+        {"id": 3, "name": "d", "type": "double"},
+        {"id": 4, "name": "s", "type": {"type": "struct", "fields": [{"id": 5, "name": "f", "type": "float"}]}},
+        {"id": 6, "name": "l", "type": {"type": "list", "element-id": 7, "element": "string"}},
     ]
 }
 
@@ -40,13 +42,44 @@ def test_a_row_group_without_bounds_beside_others_is_a_gap(
     with parquet.ParquetWriter(path, pa.schema([("n", pa.int64()), ("t", pa.string())])) as writer:
         for values in groups:
             writer.write_table(pa.table({"n": list(range(len(values))), "t": pa.array(values, pa.string())}))
-    assert has_gaps(parquet.read_metadata(path)) is expected
+    assert incomplete_ids(parquet.read_metadata(path), SCHEMA) == ({2} if expected else set())
 
 
 def test_one_without_statistics_has_no_gap(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     parquet.write_table(pa.table({"t": ["a", "b"]}), path, row_group_size=1, write_statistics=False)
-    assert not has_gaps(parquet.read_metadata(path))
+    assert not incomplete_ids(parquet.read_metadata(path), SCHEMA)
+
+
+def with_id(name: str, type: pa.DataType, id: int) -> pa.Field:
+    return pa.field(name, type, metadata={"PARQUET:field_id": str(id)})
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "expected"),
+    [
+        (pa.field("s", pa.struct([("f", pa.string())])), [{"f": "a"}, {"f": LONG}], {5}),
+        # Of what is inside of lists and maps Iceberg takes no bounds.
+        (pa.field("l", pa.list_(pa.string())), [["a"], [LONG]], set()),
+        (with_id("a_x2Eb", pa.string(), 9), ["a", LONG], {9}),
+        (
+            with_id("c_x2Ed", pa.struct([with_id("e_x2Ef", pa.string(), 8)]), 9),
+            [{"e_x2Ef": "a"}, {"e_x2Ef": LONG}],
+            {8},
+        ),
+    ],
+)
+def test_a_column_is_known_by_its_id_in_the_file_and_by_its_name_else(
+    tmp_path: Path, field: pa.Field, column: list[Any], expected: set[int]
+) -> None:
+    """Iceberg's writers spell names as Avro has them."""
+    path = tmp_path / "file.parquet"
+    parquet.write_table(pa.table([pa.array(column, field.type)], schema=pa.schema([field])), path, row_group_size=1)
+    assert incomplete_ids(parquet.read_metadata(path), SCHEMA) == expected
+
+
+def test_floats_are_found_inside_of_structs() -> None:
+    assert float_ids(SCHEMA) == {3, 5}
 
 
 @pytest.mark.parametrize(
@@ -63,28 +96,3 @@ def test_one_without_statistics_has_no_gap(tmp_path: Path) -> None:
 )
 def test_nan_is_seen_where_there_are_bounds(column: Any, expected: bool) -> None:
     assert has_nan(pa.table({"c": column})) is expected
-
-
-@pytest.mark.parametrize(
-    ("properties", "gaps", "nan", "changed"),
-    [
-        ({}, False, False, {}),
-        ({}, False, True, {"column.d": "counts", "column.s.f": "counts"}),
-        ({}, True, True, {"default": "counts"}),
-        ({"default": "none"}, True, False, {}),
-        (
-            {"default": "full", "column.t": "full", "column.d": "none"},
-            True,
-            False,
-            {"default": "counts", "column.t": "counts"},
-        ),
-        ({"column.d": "full"}, False, True, {"column.d": "counts", "column.s.f": "counts"}),
-    ],
-)
-def test_modes_are_those_whose_bounds_hold(
-    properties: dict[str, str], gaps: bool, nan: bool, changed: dict[str, str]
-) -> None:
-    prefix = "write.metadata.metrics."
-    given = {f"{prefix}{name}": mode for name, mode in properties.items()} | {"x": "y"}
-    wanted = given | {f"{prefix}{name}": mode for name, mode in changed.items()}
-    assert limit_metrics(SCHEMA, given, has_gaps=gaps, has_nan=nan) == wanted

@@ -3,11 +3,13 @@
 Rows that are handed to Spark cost some twenty times as much. What a table's properties ask of its files is done here,
 or `can_write` leaves it to Spark.
 
-Source: Apache Iceberg, "Spec", "Appendix A: Parquet", and "Configuration", "Write properties".
+Source: Apache Iceberg, "Spec", "Appendix A: Parquet", and "Configuration", "Write properties"; Apache Iceberg 1.12,
+`Parquet.WriteBuilder`, `ParquetWriter`; Apache Hadoop, `ZlibFactory`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,23 @@ _CODEC, _LEVEL = "write.parquet.compression-codec", "write.parquet.compression-l
 _ROW_GROUP, _TARGET = "write.parquet.row-group-size-bytes", "write.target-file-size-bytes"
 _ROW_GROUP_BYTES, _TARGET_BYTES = 128 << 20, 512 << 20  # Iceberg's defaults
 _CODECS = {"zstd": "zstd", "gzip": "gzip", "snappy": "snappy", "uncompressed": "none"}
-_LEVELLED = frozenset({"zstd", "gzip"})
+_LEVELS = {"zstd": range(-131_072, 23), "gzip": range(-1, 10)}
+"""What Arrow takes. Spark clamps others of zstd. Of gzip it takes only Hadoop's words (`BEST_SPEED`) and refuses whole
+numbers, which PyIceberg takes: files get these levels from Arrow, as the only one that writes them."""
+_LEVEL_TEXT, _SIZE_TEXT = re.compile(r"-?[0-9]{1,9}"), re.compile(r"[0-9]{1,18}")
+_MIN_GROUP_ROWS = 100  # Iceberg's default: it looks at a row group's size after so many
+_OTHER_SETTINGS = (
+    "encryption.",
+    "parquet.compression.codec.",
+    "parquet.enable.dictionary",
+    "io.compression.codec.",
+    "zlib.compress.",
+)
+"""Properties that Iceberg's writer hands to Parquet and Hadoop, by how their names begin."""
 
 
 def can_write(schema: Mapping[str, Any], properties: Mapping[str, str], size: int) -> bool:
-    """Return whether Arrow writes a table's files as Iceberg's own writer does.
+    """Return whether Arrow writes a table's files as Iceberg's own writer does, by properties that are plain.
 
     Args:
         schema: of a table without partitions and order, as Iceberg's JSON writes it.
@@ -35,8 +49,10 @@ def can_write(schema: Mapping[str, Any], properties: Mapping[str, str], size: in
         properties.get("write.format.default", "parquet").lower() == "parquet"
         and parquet <= {_CODEC, _LEVEL, _ROW_GROUP}
         and properties.get(_CODEC, "zstd").lower() in _CODECS
-        and size <= int(properties.get(_TARGET, _TARGET_BYTES))
-        and not any(name.startswith("encryption.") for name in properties)
+        and _has_plain_level(properties)
+        and _read_size(properties, _ROW_GROUP, _ROW_GROUP_BYTES) > 0
+        and size <= _read_size(properties, _TARGET, _TARGET_BYTES)
+        and not any(name.startswith(_OTHER_SETTINGS) for name in properties)
         and all(_has_layout(field["type"]) for field in schema["fields"])
     )
 
@@ -48,24 +64,37 @@ def write_rows(rows: pa.Table, path: Path, schema: Mapping[str, Any], properties
         rows: with all columns of the table, in their order.
         path: the file to write.
         schema: the table's, as Iceberg's JSON writes it.
-        properties: the table's.
+        properties: the table's, for which `can_write` is true.
     """
     fields = [
         _field(field["id"], field["name"], field["type"], required=bool(field.get("required")))
         for field in schema["fields"]
     ]
-    group_bytes = int(properties.get(_ROW_GROUP, _ROW_GROUP_BYTES))
+    group_rows = rows.num_rows * _read_size(properties, _ROW_GROUP, _ROW_GROUP_BYTES) // max(1, rows.nbytes)
     codec, level = _CODECS[properties.get(_CODEC, "zstd").lower()], properties.get(_LEVEL)
     pq.write_table(
         rows.cast(pa.schema(fields)),
         path,
-        row_group_size=max(1, rows.num_rows * group_bytes // max(1, rows.nbytes)),
+        row_group_size=max(_MIN_GROUP_ROWS, min(rows.num_rows, group_rows)),
         compression=codec,
-        compression_level=int(level) if level and codec in _LEVELLED else None,
+        compression_level=int(level) if level and codec in _LEVELS else None,
         store_schema=False,
         store_decimal_as_integer=True,
         write_time_adjusted_to_utc=False,
     )
+
+
+def _has_plain_level(properties: Mapping[str, str]) -> bool:
+    level, levels = properties.get(_LEVEL), _LEVELS.get(properties.get(_CODEC, "zstd").lower())
+    if level is None or levels is None:
+        return True
+    return _LEVEL_TEXT.fullmatch(level) is not None and int(level) in levels
+
+
+def _read_size(properties: Mapping[str, str], name: str, default: int) -> int:
+    """Return a size in bytes; 0 where it isn't written in plain digits."""
+    text = properties.get(name, str(default))
+    return int(text) if _SIZE_TEXT.fullmatch(text) else 0
 
 
 def _has_layout(type: Type) -> bool:

@@ -16,7 +16,7 @@ from sterna.errors import BadDrop, ObjectMissing, SternaError, Unsupported, prin
 from sterna.libraries import pa, pc, pq
 from sterna.pipelines.ingest.column_types import FIELD_ID, Type, parse_decimal
 from sterna.pipelines.ingest.columns import type_name
-from sterna.pipelines.ingest.file_metrics import has_gaps
+from sterna.pipelines.ingest.file_metrics import incomplete_ids
 from sterna.pipelines.ingest.partition_values import NULL, format_partition, is_ordered
 from sterna.pipelines.ingest.validate_parquet import uncompressed_bytes
 from sterna.storage.objects import Objects
@@ -25,6 +25,7 @@ from sterna.storage.ranges import ObjectReader
 _MIN_FILE_BYTES = 12
 _MAX_PARTITION_VALUES = 100_000
 _MAX_FOOTER_BYTES = 256 << 20
+_BATCH_ROWS = 8192  # of values inside others Arrow reads 2 GiB at once
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ class ProvenFile:
         uri: the file's.
         partition: the value of each partition field, as Iceberg's builder reads it.
         has_ids: it has the table's field ids; else its columns are matched by name.
-        has_gaps: its footer's bounds leave values out (`sterna.pipelines.ingest.file_metrics`).
+        incomplete: field ids of the columns whose bounds in its footer leave values out
+            (`sterna.pipelines.ingest.file_metrics`).
     """
 
     uri: str
@@ -92,7 +94,7 @@ class ProvenFile:
     rows: int
     partition: tuple[str, ...] = ()
     has_ids: bool = True
-    has_gaps: bool = False
+    incomplete: frozenset[int] = frozenset()
 
 
 def validate_file(objects: Objects, uri: str, shape: TableShape) -> ProvenFile:
@@ -111,7 +113,7 @@ def validate_file(objects: Objects, uri: str, shape: TableShape) -> ProvenFile:
             has_ids = validate_columns(file.schema_arrow, shape.schema["fields"])
             _require_no_nulls(file, shape.schema["fields"])
             partition = _read_partition(file, shape.partitions)
-            return ProvenFile(uri, size, metadata.num_rows, partition, has_ids, has_gaps(metadata))
+            return ProvenFile(uri, size, metadata.num_rows, partition, has_ids, incomplete_ids(metadata, shape.schema))
     except (BadDrop, Unsupported) as error:
         raise type(error)(error.message, file=uri, hint=error.hint) from None
     except (pa.ArrowException, ValueError, OSError) as error:
@@ -229,11 +231,63 @@ def _is_readable(arrow_type: Any, expected: str) -> bool:
 
 
 def _require_no_nulls(file: Any, fields: Sequence[Mapping[str, Any]]) -> None:
+    names = set(file.schema_arrow.names)
     for field in fields:
-        if not field["required"] or not isinstance(field["type"], str):
+        if field["name"] not in names or not (field["required"] or _has_required(field["type"])):
             continue
-        if any(batch.column(0).null_count for batch in file.iter_batches(columns=[field["name"]])):
-            raise BadDrop(f"column {field['name']!r} is required, and has rows without a value")
+        for values in _read_column(file, field["name"]):
+            path = _find_null(values, field["type"], field["name"], required=field["required"])
+            if path is not None:
+                raise BadDrop(f"column {path!r} is required, and has rows without a value")
+
+
+def _read_column(file: Any, name: str) -> Iterator[Any]:
+    """Yield a column's values, by row group: dictionaries inside of others differ, and Arrow doesn't join them."""
+    for group in range(file.metadata.num_row_groups):
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[name]):
+            yield batch.column(0)
+
+
+def _has_required(type: Type) -> bool:
+    """Return whether something inside of a type is required; a map's keys are in each file, or Arrow refuses it."""
+    if isinstance(type, str):
+        return False
+    fields = type.get("fields", ())
+    inner = (
+        *(field["type"] for field in fields),
+        *(type[name] for name in ("element", "key", "value") if name in type),
+    )
+    required = any(field["required"] for field in fields) or type.get("element-required") or type.get("value-required")
+    return bool(required) or any(map(_has_required, inner))
+
+
+def _find_null(values: Any, type: Type, path: str, *, required: bool) -> str | None:
+    """Return the path of a value that is required and missing; nothing is missing inside of one that is null."""
+    if required and values.null_count:
+        return path
+    if isinstance(type, str):
+        return None
+    for name, inner, inner_type, inner_required in _flatten(values.drop_null(), type):
+        missing = _find_null(inner, inner_type, f"{path}.{name}", required=inner_required)
+        if missing is not None:
+            return missing
+    return None
+
+
+def _flatten(values: Any, type: Mapping[str, Any]) -> Iterator[tuple[str, Any, Type, bool]]:
+    """Yield what is inside of values without nulls: its name, values, type, and whether it is required."""
+    if type["type"] == "struct":
+        fields = {field["name"]: field for field in type["fields"]}
+        for arrow_field, inner in zip(values.type, values.flatten(), strict=True):
+            field = fields[arrow_field.name]
+            yield field["name"], inner, field["type"], field["required"]
+    elif type["type"] == "list":
+        yield "element", values.flatten(), type["element"], type["element-required"]
+    else:
+        entry = pa.struct([values.type.key_field.with_name("key"), values.type.item_field.with_name("value")])
+        keys, items = values.cast(pa.list_(entry)).flatten().flatten()
+        yield "key", keys, type["key"], True
+        yield "value", items, type["value"], type["value-required"]
 
 
 def _read_partition(file: Any, fields: tuple[PartitionField, ...]) -> tuple[str, ...]:

@@ -11,11 +11,10 @@ from typing import Any
 
 from sterna.config.registry.model import canonical_prefix
 from sterna.errors import BadDrop
-from sterna.pipelines.ingest.file_metrics import limit_metrics
+from sterna.pipelines.ingest.file_metrics import float_ids, read_metrics
 from sterna.pipelines.ingest.file_proof import ProvenFile
 from sterna.pipelines.publish.protocol import LoadedTable
 from sterna.pipelines.publish.spark import JavaBase, SparkTable, jvm, translate_java_errors
-from sterna.spark.java import with_properties
 
 NAME_MAPPING_PROPERTY = "schema.name-mapping.default"
 
@@ -87,12 +86,13 @@ def build_data_files(table: SparkTable, loaded: LoadedTable[JavaBase], files: Se
         EngineError: it can't read one.
     """
     with translate_java_errors(table.name):
-        schema = json.loads(_iceberg(table).SchemaParser.toJson(loaded.base.metadata.schema()))
-    return [_build_data_file(table, loaded, schema, file) for file in files]
+        config = _iceberg(table).MetricsConfig.forTable(_static_table(table, loaded))
+        floats = float_ids(json.loads(_iceberg(table).SchemaParser.toJson(loaded.base.metadata.schema())))
+    return [_build_data_file(table, loaded, file, config, file.incomplete | floats) for file in files]
 
 
 def _build_data_file(
-    table: SparkTable, loaded: LoadedTable[JavaBase], schema: Mapping[str, Any], file: ProvenFile
+    table: SparkTable, loaded: LoadedTable[JavaBase], file: ProvenFile, config: Any, incomplete: frozenset[int]
 ) -> Any:
     iceberg, metadata = _iceberg(table), loaded.base.metadata
     with translate_java_errors(table.name):
@@ -100,11 +100,7 @@ def _build_data_file(
         mapping = (
             iceberg.mapping.NameMappingParser.fromJson(_build_name_mapping(table, loaded)) if not file.has_ids else None
         )
-        properties = limit_metrics(schema, loaded.state.properties, has_gaps=file.has_gaps, has_nan=True)
-        config = iceberg.MetricsConfig.forTable(
-            _static_table(table, loaded, with_properties(jvm(table.spark), metadata, properties))
-        )
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(source, config, mapping)
+        metrics = read_metrics(jvm(table.spark), source, config, incomplete, mapping)
         size, rows = source.getLength(), metrics.recordCount()
         builder = iceberg.DataFiles.builder(metadata.spec()).withPath(file.uri).withFormat("parquet")
         builder = builder.withFileSizeInBytes(size).withMetrics(metrics)
@@ -127,10 +123,10 @@ def _build_name_mapping(table: SparkTable, loaded: LoadedTable[JavaBase]) -> str
         return str(iceberg.mapping.NameMappingParser.toJson(mapping))
 
 
-def _static_table(table: SparkTable, loaded: LoadedTable[JavaBase], metadata: Any = None) -> Any:
+def _static_table(table: SparkTable, loaded: LoadedTable[JavaBase]) -> Any:
     iceberg = _iceberg(table)
     locations = loaded.base.operations.locationProvider()
-    operations = iceberg.StaticTableOperations(metadata or loaded.base.metadata, loaded.base.operations.io(), locations)
+    operations = iceberg.StaticTableOperations(loaded.base.metadata, loaded.base.operations.io(), locations)
     return iceberg.BaseTable(operations, table.name)
 
 

@@ -21,7 +21,7 @@ from sterna.libraries import pa, pq
 from sterna.pipelines.ingest.arrow_files import can_write, write_rows
 from sterna.pipelines.ingest.column_types import Type, parse_decimal, parse_fixed
 from sterna.pipelines.ingest.columns import Column, Evolution, FieldChange, parse_columns, type_at
-from sterna.pipelines.ingest.file_metrics import has_gaps, has_nan, limit_metrics
+from sterna.pipelines.ingest.file_metrics import float_ids, has_nan, incomplete_ids, read_metrics
 from sterna.pipelines.ingest.time_columns import convert_to_longs, field_types, replace_times, time_ids, write_times
 from sterna.pipelines.publish.main_access import main_catalog
 from sterna.pipelines.publish.protocol import LoadedTable
@@ -252,17 +252,12 @@ class RegionalIcebergCatalog:
         self, loaded: LoadedTable[JavaBase], path: Path, uri: str, builder: Any, *, may_have_nan: bool = True
     ) -> Any:
         """Put a file of this machine into the store, and return its data file; `ParquetUtil.fileMetrics`, `Files`."""
-        iceberg = jvm(self.spark).org.apache.iceberg
+        iceberg, schema = jvm(self.spark).org.apache.iceberg, self._schema(loaded)
         write_file(self._context.objects, uri, path)
-        properties = limit_metrics(
-            self._schema(loaded),
-            loaded.state.properties,
-            has_gaps=has_gaps(pq.read_metadata(path)),
-            has_nan=may_have_nan,
-        )
-        metadata = with_properties(jvm(self.spark), loaded.base.metadata, properties)
-        config = iceberg.MetricsConfig.forTable(iceberg.BaseTable(self._operations(metadata, loaded), ""))
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(iceberg.Files.localInput(str(path)), config)
+        incomplete = incomplete_ids(pq.read_metadata(path), schema) | (float_ids(schema) if may_have_nan else set())
+        table = iceberg.BaseTable(self._operations(loaded.base.metadata, loaded), "")
+        config, source = iceberg.MetricsConfig.forTable(table), iceberg.Files.localInput(str(path))
+        metrics = read_metrics(jvm(self.spark), source, config, incomplete)
         return builder.withFileSizeInBytes(path.stat().st_size).withMetrics(metrics).build()
 
     def _restore_times(self, loaded: LoadedTable[JavaBase], file: Any, ids: set[int]) -> Any:

@@ -310,15 +310,17 @@ class QueryService:
         Raises:
             CatalogError: the catalog doesn't answer, and never has.
         """
-        if self._repair is None or self._repair_expires_at <= time.monotonic():
-            started, lookup = time.monotonic(), self._lookups.run("", "repair", self.snapshots.read_repair, reader)
+        repair, started = self._repair, time.monotonic()
+        if repair is None or self._repair_expires_at <= started:
+            lookup = self._lookups.run("", "repair", self.snapshots.read_repair, reader)
             try:
-                self._repair = await asyncio.wait_for(lookup, None if self._repair is None else _MAX_REPAIR_SECONDS)
-                self._repair_expires_at = started + self._repair_seconds
+                repair = await asyncio.wait_for(lookup, None if repair is None else _MAX_REPAIR_SECONDS)
             except (SternaError, TimeoutError):
-                if self._repair is None:
+                if repair is None:
                     raise
-        return self._repair
+            else:
+                self._repair, self._repair_expires_at = repair, started + self._repair_seconds
+        return repair
 
     async def _fix(self, question: Question, reader: str) -> Question:
         """Find the commit that a moment leads to, once for all that name it in the same moment."""

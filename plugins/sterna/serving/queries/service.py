@@ -310,16 +310,17 @@ class QueryService:
         Raises:
             CatalogError: the catalog doesn't answer, and never has.
         """
-        repair, started = self._repair, time.monotonic()
-        if repair is None or self._repair_expires_at <= started:
-            lookup = self._lookups.run("", "repair", self.snapshots.read_repair, reader)
-            try:
-                repair = await asyncio.wait_for(lookup, None if repair is None else _MAX_REPAIR_SECONDS)
-            except (SternaError, TimeoutError):
-                if repair is None:
-                    raise
-            else:
-                self._repair, self._repair_expires_at = repair, started + self._repair_seconds
+        known, started = self._repair, time.monotonic()
+        if known is not None and started < self._repair_expires_at:
+            return known
+        lookup = self._lookups.run("", "repair", self.snapshots.read_repair, reader)
+        try:
+            repair: str = await asyncio.wait_for(lookup, None if known is None else _MAX_REPAIR_SECONDS)
+        except (SternaError, TimeoutError):
+            if known is None:
+                raise
+            return known
+        self._repair, self._repair_expires_at = repair, started + self._repair_seconds
         return repair
 
     async def _fix(self, question: Question, reader: str) -> Question:

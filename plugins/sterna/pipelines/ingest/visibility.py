@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from sterna.errors import ReferenceNotFound, TableError
 from sterna.pipelines.ingest.applied_positions import AppliedPositions
 from sterna.pipelines.ingest.region import RegionIngest
 
 _VISIBILITY_DAYS = 7
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_COMMIT_DELAY = timedelta(minutes=10)  # from the time that a transaction gives a batch, until others see it
 _MISSING = """
     FROM sterna_ingest_batch b
-    WHERE b.state = 'published' AND b.settled > clock_timestamp() - make_interval(days => %s)
+    WHERE b.state = 'published' AND b.settled > greatest(clock_timestamp() - make_interval(days => %s), %s::timestamptz)
       AND NOT EXISTS (SELECT FROM sterna_ingest_served s WHERE s.batch = b.id AND s.region = %s)"""
 """The published batches of the last days that a region lacks, by the last poll."""
 
@@ -37,13 +39,14 @@ class ReplicaBacklog:
 
 @dataclass(frozen=True)
 class _MissingBatches:
-    """Batches of a table and channel that a region lacks: how many, the lowest number, and when the last settled."""
+    """Batches of a table and channel that a region lacks: how many, the lowest number, and when they settled."""
 
     table: str
     channel: str
     count: int
     first: int
-    settled: datetime
+    oldest: datetime
+    newest: datetime
 
 
 class ReplicaVisibility:
@@ -61,6 +64,7 @@ class ReplicaVisibility:
         self._ingest, self._context, self._region = ingest, ingest.context, region
         self._branch = ingest.registry.region(region).replica_branch
         self._polled: tuple[str, list[_MissingBatches]] | None = None
+        self._since = self._newest = _EVER
 
     def poll(self) -> int:
         """Check, where its head moved or a batch was published; return how many batches the region newly serves.
@@ -90,12 +94,17 @@ class ReplicaVisibility:
         return visible
 
     def _list_missing(self) -> list[_MissingBatches]:
-        query = (
-            f"SELECT b.table_name, b.channel, count(*), min(b.number), max(b.settled) {_MISSING} "
-            "GROUP BY 1, 2 ORDER BY 1, 2"
+        """List what the region lacks; batches from before the oldest one of the last poll are not looked at again."""
+        columns = "b.table_name, b.channel, count(*), min(b.number), min(b.settled), max(b.settled)"
+        rows = self._ingest.pool.fetch(
+            f"SELECT {columns} {_MISSING} GROUP BY 1, 2 ORDER BY 1, 2", (_VISIBILITY_DAYS, self._since, self._region)
         )
-        rows = self._ingest.pool.fetch(query, (_VISIBILITY_DAYS, self._region))
-        return [_MissingBatches(*row) for row in rows if self._region in list_replica_regions(self._ingest, row[0])]
+        listed = (_MissingBatches(*row) for row in rows)
+        missing = [batches for batches in listed if self._region in list_replica_regions(self._ingest, batches.table)]
+        oldest = min((batches.oldest for batches in missing), default=self._newest)
+        self._since = max(self._since, oldest - _MAX_COMMIT_DELAY)
+        self._newest = max((batches.newest for batches in missing), default=self._newest)
+        return missing
 
     def _record(self, batches: _MissingBatches, number: int, head: str) -> int:
         """Record that the region has batches up to a number, since its head was committed; return how many."""
@@ -104,7 +113,10 @@ class ReplicaVisibility:
             "INSERT INTO sterna_ingest_served (batch, region, since) "
             f"SELECT b.id, %s::text, %s::timestamptz {_MISSING} "
             "AND b.table_name = %s AND b.channel = %s AND b.number <= %s ON CONFLICT DO NOTHING",
-            (self._region, commit.commit_time, _VISIBILITY_DAYS, self._region, batches.table, batches.channel, number),
+            (
+                *(self._region, commit.commit_time, _VISIBILITY_DAYS, self._since, self._region),
+                *(batches.table, batches.channel, number),
+            ),
         )
 
 
@@ -133,7 +145,7 @@ def list_replica_backlogs(ingest: RegionIngest) -> list[ReplicaBacklog]:
     backlogs = []
     for region in sorted(ingest.registry.region_names):
         query = f"SELECT b.table_name, count(*), min(b.settled) {_MISSING} GROUP BY 1"
-        rows = ingest.pool.fetch(query, (_VISIBILITY_DAYS, region))
+        rows = ingest.pool.fetch(query, (_VISIBILITY_DAYS, _EVER, region))
         tables = [row for row in rows if region in list_replica_regions(ingest, row[0])]
         if tables:
             batches, since = sum(int(count) for _, count, _ in tables), min(oldest for _, _, oldest in tables)

@@ -14,7 +14,7 @@ import pytest
 from sterna.config.sections.ingest import TenantLimits
 from sterna.config.sections.topics import SourceTopic
 from sterna.pipelines.ingest.columns import Column
-from sterna.pipelines.ingest.message_lines import format_gone, format_line, join_messages
+from sterna.pipelines.ingest.message_lines import format_gone, format_line, join_messages, list_gaps
 from sterna.pipelines.ingest.read_job import DEAD_ROWS_FILE, GOOD_ROWS_FILE, ReadJob, UploadFile
 from sterna.pipelines.ingest.read_rows import read_uploads
 from sterna.pipelines.ingest.topic_offsets import ANCHOR_FILE, Anchor, MessageRange, TopicPositions, merge_offsets
@@ -47,11 +47,18 @@ def test_lines_are_messages_as_they_came_only_where_each_is_one(
 
 
 @pytest.mark.parametrize(
-    ("absent", "count", "places"),
-    [([3, 7], 2, ["3", "7"]), ([3, 5, 7], 2, ["3 to 7"] * 2), ([4], 1, ["4"])],
+    ("present", "count", "places"),
+    [
+        ([4, 5, 6], 2, ["3", "7"]),
+        ([4, 6], 2, ["3 to 7"] * 2),
+        ([3, 5, 6, 7], 1, ["4"]),
+        ([5, 6, 7], 2, ["3", "4"]),
+        ([], 5, ["3", "4", "5", "6", "7"]),
+        ([3, 4], 1, ["5 to 7"]),
+    ],
 )
-def test_each_message_that_is_gone_has_a_line(absent: list[int], count: int, places: list[str]) -> None:
-    texts = [json.loads(line) for line in format_gone(absent, count).splitlines()]
+def test_each_message_that_is_gone_has_a_line(present: list[int], count: int, places: list[str]) -> None:
+    texts = [json.loads(line) for line in format_gone(list_gaps(3, present, 8), count).splitlines()]
     assert [text.partition(": ")[0] for text in texts] == [f"offset {place}" for place in places]
 
 

@@ -372,12 +372,27 @@ def test_a_repair_ends_what_gateway_and_clients_have_kept(world: World) -> None:
     assert body(damaged)["kpi"] == {"total": "51227"}
     assert client(etags=[damaged.headers["ETag"]], snapshotId=at).status == 304
     file.write_bytes(right)
+    invalidate_plans(world.context(), "repair-1-begun")
+    while_it_runs = client(etags=[damaged.headers["ETag"]], snapshotId=at)
+    assert (while_it_runs.status, body(while_it_runs)["kpi"]) == (200, {"total": "51225"})
+    assert client(etags=[while_it_runs.headers["ETag"]], snapshotId=at).status == 200, "nothing is kept meanwhile"
+    client.jobs.clear()
     invalidate_plans(world.context(), "repair-1")
     repaired = client(etags=[damaged.headers["ETag"]], snapshotId=at)
     assert repaired.status == 200 and body(repaired)["kpi"] == {"total": "51225"}
     world.catalog.fail_next(errors.CatalogUnreachable("dark"))
     assert client(snapshotId=at).body == repaired.body, "in the dark it is as it was last known"
-    assert len(client.jobs) == 2
+    assert len(client.jobs) == 1
+    client.service.close()
+
+
+def test_a_catalog_that_has_lost_commits_answers_what_it_has(synced: World) -> None:
+    first = list(synced.catalog.history("main_replica_eu", operations=False))[-1].hash
+    synced.commit(a=synced.write("a"))
+    run(synced)
+    synced.catalog.forget(first)
+    client = QueryClient(synced)
+    assert client(snapshotId=snapshot(synced)).status == 200
     client.service.close()
 
 

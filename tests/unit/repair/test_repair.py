@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sterna.catalog.model import Put
 from sterna.config.metadata_names import without_digest
 from sterna.errors import UnsafeUri, UsageError
+from sterna.replication.repair import run as repairing
 from sterna.replication.repair.run import REPAIR_REPORT, RepairReport, repair
 from sterna.replication.verify.run import Depth, verify
+from sterna.serving.queries.snapshots import SnapshotResolver
 from tests.support.replica_paths import LOCALIZED_FOLDER
 from tests.support.small_world import World, here, make_world, quiet, run, table, with_registry
 from tests.unit.verify.tables import BRANCH, sides, write
@@ -264,3 +267,32 @@ def test_nothing_outside_the_replica_root_can_be_written_over(world: World):
     for name in ("us/lake/a/data/a.parquet", "eu/lake/x", "us/replica/x"):
         with pytest.raises(UnsafeUri, match="only what sterna wrote"):
             objects.overwrite(f"file://{world.folder}/{name}", b"x")
+
+
+def test_a_repair_that_is_killed_says_so_until_another_one_ends_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = synced(world, "a")
+    data = next(path for path in files if path.suffix == ".parquet" and LOCALIZED_FOLDER not in path.parts)
+    data.unlink()
+    real: Callable[..., Any] = repairing.copy_batch
+
+    def killed(*arguments: Any, **options: Any) -> Any:
+        real(*arguments, **options)
+        raise KeyboardInterrupt
+
+    resolver = SnapshotResolver(world.context())
+    assert resolver.read_repair() == ""
+    monkeypatch.setattr(repairing, real.__name__, killed)
+    with pytest.raises(KeyboardInterrupt):
+        mend(world)
+    monkeypatch.setattr(repairing, real.__name__, real)
+    assert data.exists() and "-begun-" in resolver.read_repair()
+    assert resolver.read_repair() != resolver.read_repair(), "nothing is kept meanwhile"
+    assert mend(world, apply=False).faults == 0
+    assert "-begun-" in resolver.read_repair(), "a dry run commits nothing"
+    assert mend(world).faults == 0
+    assert resolver.read_repair().endswith("-resumed")
+    head = world.catalog.reference(BRANCH).hash
+    mend(world)
+    assert world.catalog.reference(BRANCH).hash == head

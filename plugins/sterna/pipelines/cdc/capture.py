@@ -391,7 +391,8 @@ class Capture:
         Args:
             errors: receives the error of each such table.
         """
-        for table in set(self._rewritten) - buffer.tables_with_initial_rows - buffer.stopped.keys() - errors.keys():
+        empty = set(self._rewritten) & buffer.captured.keys() - buffer.tables_with_initial_rows
+        for table in empty - buffer.stopped.keys() - errors.keys():
             errors[table] = NeedsResync(
                 "none of its rows came, and it was rewritten or truncated as their reading began: some may be missing",
                 table=table,

@@ -22,7 +22,7 @@ from sterna.brokers.record import ConsumerRecords, MessageSource
 from sterna.config.sections.topics import SourceTopic
 from sterna.errors import MessagesGone, ServicesError, SternaError, TopicUnreachable
 from sterna.pipelines.ingest.intake import IntakePoll
-from sterna.pipelines.ingest.message_lines import format_gone, format_lines, join_messages
+from sterna.pipelines.ingest.message_lines import format_gone, format_lines, join_messages, list_gaps
 from sterna.pipelines.ingest.model import Upload
 from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.topic_offsets import MessageRange, TopicPositions, open_topic, require_available
@@ -171,15 +171,17 @@ class DirectTopics:
         limits = self.ingest.settings.tenants[self.ingest.settings.tenant_of(topic.into) or ""].limits
         if len(chosen) == count:
             return join_messages(messages.first, offsets, values, limits)
-        absent, gone = [at for at in range(messages.first, messages.end) if at not in by_offset], count - len(chosen)
+        present = sorted(offset for offset in by_offset if messages.first <= offset < messages.end)
+        absent_count, gone = messages.end - messages.first - len(present), count - len(chosen)
         # Compaction keeps offsets: without as many that are absent, the log is another one, as by an unclean election.
-        if not allows_gaps or not 0 < gone <= len(absent):
+        if not allows_gaps or not 0 < gone <= absent_count:
             raise MessagesGone(
                 f"offsets {messages.first} to {messages.end} of partition {partition} had {count} messages when they "
                 f"were read first, and have {len(chosen)}",
                 table=topic.into,
             )
-        return format_lines(offsets, values, limits) + format_gone(absent, gone), False
+        gaps = list_gaps(messages.first, present, messages.end)
+        return format_lines(offsets, values, limits) + format_gone(gaps, gone), False
 
     def _build_readers(self) -> list[TopicReader]:
         return [self._build_reader(topic) for topic in self.ingest.topics if topic.mode == "direct"]

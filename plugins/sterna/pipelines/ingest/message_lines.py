@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 
 from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop, DropOverLimit
@@ -38,14 +39,29 @@ def format_lines(offsets: Sequence[int], values: Sequence[bytes | None], limits:
     return b"".join(format_line(value, offset, limits) for offset, value in zip(offsets, values, strict=True))
 
 
-def format_gone(absent: Sequence[int], count: int) -> bytes:
+def list_gaps(first: int, present: Sequence[int], end: int) -> list[tuple[int, int]]:
+    """Return the stretches of a range of offsets that have no message, each with its first offset and the one behind.
+
+    Args:
+        first: the range's first offset.
+        present: its offsets with a message, in order.
+        end: the offset behind the range.
+    """
+    bounds = zip((first, *(offset + 1 for offset in present)), (*present, end), strict=True)
+    return [(start, stop) for start, stop in bounds if start < stop]
+
+
+def format_gone(gaps: Sequence[tuple[int, int]], count: int) -> bytes:
     """Return a string for each message that compaction took out of a range, which a worker writes to the dead letters.
 
     Args:
-        absent: the offsets of the range that have no message; also of what never was one, such as control records.
-        count: how many of them had one.
+        gaps: as `list_gaps` returns them; also of what never was a message, such as control records.
+        count: how many of their offsets had a message.
     """
-    places = absent if len(absent) == count else [f"{absent[0]} to {absent[-1]}"] * count
+    if sum(stop - start for start, stop in gaps) == count:
+        places: Iterable[object] = chain.from_iterable(range(start, stop) for start, stop in gaps)
+    else:
+        places = repeat(f"{gaps[0][0]} to {gaps[-1][1] - 1}", count)
     lines = (json.dumps(f"offset {place}: {_COMPACTED}").encode() + b"\n" for place in places)
     return b"".join(lines)
 

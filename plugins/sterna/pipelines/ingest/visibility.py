@@ -15,6 +15,7 @@ from sterna.pipelines.ingest.applied_positions import AppliedPositions
 from sterna.pipelines.ingest.region import RegionIngest
 
 _VISIBILITY_DAYS = 7
+_FULL_POLL_EVERY = 1_000  # polls
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_COMMIT_DELAY = timedelta(minutes=10)  # from the time that a transaction gives a batch, until others see it
 _MISSING = """
@@ -65,6 +66,7 @@ class ReplicaVisibility:
         self._branch = ingest.registry.region(region).replica_branch
         self._polled: tuple[str, list[_MissingBatches]] | None = None
         self._since = self._newest = _EVER
+        self._polls = 0
 
     def poll(self) -> int:
         """Check, where its head moved or a batch was published; return how many batches the region newly serves.
@@ -94,7 +96,10 @@ class ReplicaVisibility:
         return visible
 
     def _list_missing(self) -> list[_MissingBatches]:
-        """List what the region lacks; batches from before the oldest one of the last poll are not looked at again."""
+        """List what the region lacks; what settled before the oldest one of the last poll is looked at now and then."""
+        self._polls += 1
+        if self._polls % _FULL_POLL_EVERY == 0:  # the tracker may have been rebuilt, or put back from a backup
+            self._since = _EVER
         columns = "b.table_name, b.channel, count(*), min(b.number), min(b.settled), max(b.settled)"
         rows = self._ingest.pool.fetch(
             f"SELECT {columns} {_MISSING} GROUP BY 1, 2 ORDER BY 1, 2", (_VISIBILITY_DAYS, self._since, self._region)

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from sterna.codec import FLAG, INTEGER, TEXT, Field, Record, UnknownFields, enum_of, tuple_of
 from sterna.config.registry import run_names
+from sterna.errors import ReferenceNotFound
 from sterna.libraries import pa, pc
 from sterna.replication.execution.copy import copy_batch
 from sterna.replication.execution.copy_file import CopyFile
@@ -25,6 +28,7 @@ from sterna.replication.plan.options import SyncOptions
 from sterna.replication.repair.plan import Diagnosis, FileRepair, RemainingFault, diagnose, remaining_fault
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica import run_folder
+from sterna.replication.replica.head import MAX_REPAIR_COMMITS, OVERWRITING, OVERWRITTEN_BY
 from sterna.replication.replica.ids import new_run_id
 from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.sync.localize import localize_files
@@ -111,6 +115,8 @@ def repair(
     verified = initial = verify(context, depth, tables, progress)
     diagnosis = diagnose(context, verified)
     if not apply or not initial.faults:
+        if apply and (begun := _interrupted_repair(context)):
+            invalidate_plans(context, f"{begun.removesuffix(OVERWRITING)}-resumed")
         return RepairReport(False, initial.faults, diagnosis.repairs, diagnosis.remaining, initial.faults)
     context.primary.reference(context.region.replica_branch)  # must answer, before anything is written over
     run_id = new_run_id()
@@ -121,11 +127,13 @@ def repair(
     # A restored file may name others that could not be checked before.
     while pending := [file_repair for file_repair in diagnosis.repairs if file_repair.file not in attempted]:
         attempted |= {file_repair.file: file_repair for file_repair in pending}
+        attempts += 1
+        mark = f"repair-{run_id}-{attempts}"
+        invalidate_plans(context, f"{mark}{OVERWRITING}")  # until the second one, gateways keep nothing of any file
         failed |= _apply_repairs(context, run_folder.run_uri(context, run_id), pending, diagnosis, engine, progress)
         # A file that was overwritten may be shorter now than a running sync expects. That sync can't publish any more;
         # what it published before is on the branch that is verified now.
-        attempts += 1
-        invalidate_plans(context, f"repair-{run_id}-{attempts}")
+        invalidate_plans(context, mark)
         verified = _with_stale(verify(context, depth, names, progress), initial)
         diagnosis = diagnose(context, verified)
     repaired = tuple(
@@ -140,6 +148,16 @@ def repair(
         f"{run_folder.run_uri(context, run_id)}/{run_names.REPAIR}", REPAIR_REPORT.dumps(result).encode()
     )
     return result
+
+
+def _interrupted_repair(context: RegionContext) -> str:
+    """Return the mark of a repair that began to overwrite files, and didn't say that it had; "" where there is none."""
+    commits = context.primary.history(context.region.replica_branch, operations=False)
+    marks = (commit.properties.get(OVERWRITTEN_BY, "") for commit in islice(commits, MAX_REPAIR_COMMITS))
+    mark = ""
+    with suppress(ReferenceNotFound):  # the catalog has lost older commits
+        mark = next(filter(None, marks), "")
+    return mark if mark.endswith(OVERWRITING) else ""
 
 
 def _with_stale(verified: VerificationReport, initial: VerificationReport) -> VerificationReport:

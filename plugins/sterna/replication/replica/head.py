@@ -46,13 +46,17 @@ RESTORED_FROM = "sterna.restored-from"
 RESTORE_ID = "sterna.restore-id"
 # In the head while `gc` deletes files: what a plan finds present meanwhile may be gone when it is published.
 GC_MARKER = "sterna.collecting"
-# The run that overwrote files on which a plan may count (`sterna.replication.sync.publish.invalidate_plans`).
+# The run that overwrote files on which a plan may count (`sterna.replication.sync.publish.invalidate_plans`); before it
+# does, with the ending below.
 OVERWRITTEN_BY = "sterna.wrote-anew"
+OVERWRITING = "-begun"
 # A process that has observed the same deletion for so long takes the clean-up for dead; a living one takes a part of
 # that. Clocks of different hosts aren't compared: one that is ahead would see a new deletion as an old one.
 GC_EXPIRY_SECONDS = 360.0
 _BINDINGS = mapping_of(TEXT)
 _MAX_COMMITS = 5_000  # commits: to read them takes some seconds
+MAX_REPAIR_COMMITS = _MAX_COMMITS
+"""Of a replica branch, in which a repair is looked for."""
 _MAX_CLOCK_SKEW = timedelta(hours=6)  # no clock is that far ahead
 gc_first_seen: dict[str, float] = {}
 """The newest deletion that this process has seen, and when it saw it first, by the monotonic clock."""

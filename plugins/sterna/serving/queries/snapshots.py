@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ from sterna.catalog.tables import content_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, ReferenceNotFound, SnapshotGone
 from sterna.replication.replica.head import (
+    MAX_REPAIR_COMMITS,
+    OVERWRITING,
     OVERWRITTEN_BY,
     REGION,
     RUN_ID,
@@ -28,7 +31,6 @@ from sterna.serving.queries.job import PinnedTable
 from sterna.serving.queries.request import CommitPin, MomentPin, Question, SnapshotPin
 
 _MAX_CACHED_FILES = 1000  # metadata.json, as the ids in them
-_MAX_COMMITS = 5_000  # of the replica branch in which a repair is looked for
 _MAX_OLDER_COMMITS = 10_000  # commits of the replica branch that are looked through for an older version
 _MAX_OLDER_FILES = 20  # of which so many metadata.json are read
 _MAX_NEWER_COMMITS = 1000  # commits of `main` after the one whose version of a table is shown
@@ -48,12 +50,7 @@ class SnapshotResolver:
         self._files: OrderedDict[str, _SnapshotIds] = OrderedDict()
         self._commits = ReplicaHistory(context, lambda commit: commit, operations=True, max_commits=_MAX_OLDER_COMMITS)
         self._past = PastReplica(context)
-        self._repairs = ReplicaHistory(
-            context,
-            lambda commit: commit.properties.get(OVERWRITTEN_BY, ""),
-            operations=False,
-            max_commits=_MAX_COMMITS,
-        )
+        self._repairs = ReplicaHistory(context, _repair_of, operations=False, max_commits=MAX_REPAIR_COMMITS)
         self._lock = threading.Lock()
 
     def fix(self, question: Question) -> Question:
@@ -94,10 +91,22 @@ class SnapshotResolver:
         return head.hash, {key_name(key): self._read_snapshots(content).current for key, content in contents.items()}
 
     def read_repair(self) -> str:
-        """Return the repair that overwrote files of the replica last, among its newest commits; "" where none did."""
-        head = read_head(self._context.catalog, self._context.region.replica_branch)
-        repairs = self._repairs.read(head.hash, bool) if head.commit_time is not None else []
-        return repairs[-1] if repairs else ""
+        """Return the repair that overwrote files of the replica last, among its newest commits; "" where none did.
+
+        While one does, or where it was killed meanwhile, each call returns another text.
+
+        Raises:
+            CatalogError: the catalog doesn't answer.
+        """
+        for _ in range(2):
+            try:
+                head = self._context.catalog.reference(self._context.region.replica_branch).hash
+                repairs = self._repairs.read(head, bool) if head != self._context.catalog.no_ancestor() else []
+                repair = repairs[-1] if repairs else ""
+                return f"{repair}-{uuid.uuid4().hex}" if repair.endswith(OVERWRITING) else repair
+            except ReferenceNotFound:
+                continue  # the catalog has lost older commits: what it has is kept by now, and looked at
+        return ""
 
     def require_head(self) -> Head:
         """Return the head of the replica branch.

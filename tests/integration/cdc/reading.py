@@ -44,11 +44,13 @@ class SourceReader:
         source: its settings.
         folder: where its journal is.
         stops: tables that may be stopped: another that is raises.
+        max_restarts: as of `Capture`.
     """
 
     source: CdcSource
     folder: Path
     stops: tuple[str, ...] = ()
+    max_restarts: int = 5
     journal: Journal = field(init=False)
     _capture: Capture | None = None
     _folded: _Folded = field(default_factory=_Folded)
@@ -64,7 +66,9 @@ class SourceReader:
         while time.monotonic() < end:
             if self._capture is None:
                 database = open_database(self.source, environment_secrets())
-                self._capture = Capture(self.source, database, self.journal, idle_seconds=_IDLE_SECONDS)
+                self._capture = Capture(
+                    self.source, database, self.journal, idle_seconds=_IDLE_SECONDS, max_restarts=self.max_restarts
+                )
             has_written = self._capture.step(0.5)
             last = self.journal.last_segment(self.journal.latest_capture_id()) if has_written else None
             for table, stop in last.stopped.items() if last else ():

@@ -86,7 +86,7 @@ def test_a_rewrite_takes_all_rows_out_of_an_older_snapshot_or_none(source: Sourc
 
 
 def test_a_table_that_is_rewritten_before_its_rows_are_read_is_stopped_by_name(source: Source) -> None:
-    source.reading.stops = ("public.lost",)
+    source.reading.stops, source.reading.max_restarts = ("public.lost",), 0
     for table in ("kept", "lost", "other"):
         source.sql(f"CREATE TABLE {table} (id int PRIMARY KEY, n int); INSERT INTO {table} VALUES (1, 1), (2, 2)")
     source.sql("CREATE TABLE void (id int PRIMARY KEY)")
@@ -118,6 +118,23 @@ def test_a_table_that_is_rewritten_before_its_rows_are_read_is_stopped_by_name(s
         "public.lost": [1, 2],
         "public.other": [1, 2, 3],
         "public.void": [3],
+    }
+
+
+def test_what_is_rewritten_before_its_rows_are_read_is_read_from_a_later_snapshot(source: Source) -> None:
+    for table in ("changed", "cut", "other"):
+        source.sql(f"CREATE TABLE {table} (id int PRIMARY KEY, n int); INSERT INTO {table} VALUES (1, 1), (2, 2)")
+    with (
+        ThreadPoolExecutor(1) as reading,
+        between_snapshot_and_locks(source, reading, lambda rows: 2 in rows.get("public.other", {})) as being_read,
+    ):
+        source.sql("ALTER TABLE changed ALTER n TYPE bigint; TRUNCATE cut; INSERT INTO cut VALUES (3, 3)")
+    rows = being_read.result()
+    assert source.reading.last().stopped == {}
+    assert {name: sorted(table) for name, table in rows.items()} == {
+        "public.changed": [1, 2],
+        "public.cut": [3],
+        "public.other": [1, 2],
     }
 
 

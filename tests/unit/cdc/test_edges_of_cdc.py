@@ -390,6 +390,7 @@ def test_a_rewritten_table_of_which_no_initial_row_came_is_stopped(tmp_path: Pat
     engine = Pipe(looks)
     reader = reader_of(tmp_path, engine, None, _TABLE, "public.u", "public.v")
     cast(OfflinePostgres, reader.database).rewritten = (_TABLE, "public.u")
+    reader.max_restarts = 0
     while engine.looks:
         reader.step(9.0)
     (drop, *_) = reader.journal.segments(1)

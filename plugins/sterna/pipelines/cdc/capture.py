@@ -57,6 +57,7 @@ class Capture:
         read_main_tables: returns the state of tables on `main`.
         clock: seconds.
         idle_seconds: after which the position is committed though nothing changed.
+        max_restarts: how often initial rows are begun anew where a table was rewritten before the engine's locks.
     """
 
     source: CdcSource
@@ -65,6 +66,7 @@ class Capture:
     read_main_tables: Callable[[Mapping[str, tuple[str, ...]]], MainTables] = lambda tables: MainTables()
     clock: Callable[[], float] = time.monotonic
     idle_seconds: float = 60.0
+    max_restarts: int = 5
     _engine: Engine | None = None
     _folder: Path | None = None
     _buffer: ChangeBuffer | None = None
@@ -75,6 +77,7 @@ class Capture:
     _position: dict[str, Any] | None = None
     _identities: Mapping[str, Any] = field(default_factory=dict)
     _rewritten: Collection[str] = ()
+    _restarts: int = 0
     _retry_at: float = 0.0
     has_output: bool = False
     """Whether the engine has sent a message since it was started."""
@@ -95,6 +98,10 @@ class Capture:
                 for message in engine.poll(_POLL_SECONDS):
                     if self.is_beginning and not self.has_output:  # the engine has locked all tables
                         self._rewritten = self.database.list_rewritten(self._spec.id, self._identities)
+                        if self._rewritten and self._restarts < self.max_restarts:
+                            self._restarts += 1
+                            self.close()
+                            return 0  # before a row is read: the next snapshot has what was rewritten
                     self.has_output = True
                     if "n" in message:
                         self._position = message

@@ -57,7 +57,7 @@ class Capture:
         read_main_tables: returns the state of tables on `main`.
         clock: seconds.
         idle_seconds: after which the position is committed though nothing changed.
-        max_restarts: how often initial rows are begun anew where a table was rewritten before the engine's locks.
+        max_restarts: how often a capture begins again where a table was rewritten before the engine's locks.
     """
 
     source: CdcSource

@@ -191,11 +191,8 @@ def _search_branch(replica_versions: ReplicaVersions, past: PastMain, unseen: di
         Where the history ends too early, because the catalog has lost commits; "" where it doesn't.
     """
     context = replica_versions.context
-    branch, ancestry, oldest = (
-        context.region.replica_branch,
-        Ancestry(context.primary, past.commit.hash, SOURCE_BRANCH),
-        None,
-    )
+    branch, oldest = context.region.replica_branch, None
+    ancestry = Ancestry(context.primary, past.commit.hash, SOURCE_BRANCH)
     try:
         for commit in context.primary.history(branch, operations=True):
             if not unseen:

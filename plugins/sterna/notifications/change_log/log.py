@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -157,14 +158,12 @@ class EventLog:
             if commit.commit_time < oldest:
                 break
             kept |= {commit.hash, commit.parent}
-        try:
+        with suppress(ReferenceNotFound):
             for commit in self._context.catalog.history(f"{self.branch}@{position}", operations=False):
                 if commit.hash in kept:
                     return commit.hash
                 if commit.commit_time < oldest:
                     break
-        except ReferenceNotFound:
-            pass
         return None
 
     def read_after(self, cursor: Cursor, head: str) -> Iterator[Event]:

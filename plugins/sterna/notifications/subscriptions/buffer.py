@@ -100,7 +100,8 @@ class EventBuffer:
         added: list[SerializedEvent] = []
         for commit_events in commits:
             self._positions[commit_events.commit.hash] = (self.end_position + len(added), len(commit_events.events))
-            self._renumbered |= {commit_events.commit.hash} if commit_events.renumbered else set()
+            if commit_events.renumbered:
+                self._renumbered.add(commit_events.commit.hash)
             added += map(serialize_event, commit_events.events)
             self.head = commit_events.commit.hash
         self._events += added
@@ -119,7 +120,8 @@ class EventBuffer:
         for commit_events in reversed(commits[max(0, unfitting - 1) :]):
             position -= len(commit_events.events)
             positions.append((commit_events.commit.hash, (position, len(commit_events.events))))
-            self._renumbered |= {commit_events.commit.hash} if commit_events.renumbered else set()
+            if commit_events.renumbered:
+                self._renumbered.add(commit_events.commit.hash)
         if not commits:
             positions = [(self.base, (self._first_position, 0))]
         elif not unfitting:
@@ -136,9 +138,7 @@ class EventBuffer:
 
     def position(self, cursor: Cursor) -> int | None:
         """Return the position after a cursor, None where the cursor is not in the buffer."""
-        if cursor.hash not in self._positions or self.is_uncounted(cursor):
-            return None
-        if self.is_renumbered(cursor):
+        if cursor.hash not in self._positions or self.is_uncounted(cursor) or self.is_renumbered(cursor):
             return None
         start, count = self._positions[cursor.hash]
         taken = (count or 0) if cursor.number is None else cursor.number

@@ -28,7 +28,7 @@ from sterna.replication.plan.options import SyncOptions
 from sterna.replication.repair.plan import Diagnosis, FileRepair, RemainingFault, diagnose, remaining_fault
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica import run_folder
-from sterna.replication.replica.head import MAX_REPAIR_COMMITS, OVERWRITING, OVERWRITTEN_BY
+from sterna.replication.replica.head import MAX_READ_COMMITS, OVERWRITING, OVERWRITTEN_BY
 from sterna.replication.replica.ids import new_run_id
 from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.sync.localize import localize_files
@@ -153,7 +153,7 @@ def repair(
 def _interrupted_repair(context: RegionContext) -> str:
     """Return the mark of a repair that began to overwrite files, and didn't say that it had; "" where there is none."""
     commits = context.primary.history(context.region.replica_branch, operations=False)
-    marks = (commit.properties.get(OVERWRITTEN_BY, "") for commit in islice(commits, MAX_REPAIR_COMMITS))
+    marks = (commit.properties.get(OVERWRITTEN_BY, "") for commit in islice(commits, MAX_READ_COMMITS))
     mark = ""
     with suppress(ReferenceNotFound):  # the catalog has lost older commits
         mark = next(filter(None, marks), "")

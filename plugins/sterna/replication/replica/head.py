@@ -54,9 +54,8 @@ OVERWRITING = "-begun"
 # that. Clocks of different hosts aren't compared: one that is ahead would see a new deletion as an old one.
 GC_EXPIRY_SECONDS = 360.0
 _BINDINGS = mapping_of(TEXT)
-_MAX_COMMITS = 5_000  # commits: to read them takes some seconds
-MAX_REPAIR_COMMITS = _MAX_COMMITS
-"""Of a replica branch, in which a repair is looked for."""
+MAX_READ_COMMITS = 5_000
+"""Commits of a replica branch in which overwritten files are looked for: to read them takes some seconds."""
 _MAX_CLOCK_SKEW = timedelta(hours=6)  # no clock is that far ahead
 gc_first_seen: dict[str, float] = {}
 """The newest deletion that this process has seen, and when it saw it first, by the monotonic clock."""
@@ -169,7 +168,7 @@ def files_replaced_since(catalog: CatalogReader, branch: str, since: str, head: 
         CatalogError: the catalog doesn't answer.
     """
     commits = catalog.history(f"{branch}@{head}", operations=False, until=since)
-    for commit in islice(commits, _MAX_COMMITS):
+    for commit in islice(commits, MAX_READ_COMMITS):
         if commit.properties.get(GC_MARKER) or commit.properties.get(OVERWRITTEN_BY):
             return True
         head = commit.parent

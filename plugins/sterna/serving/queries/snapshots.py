@@ -14,7 +14,7 @@ from sterna.catalog.tables import content_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, ReferenceNotFound, SnapshotGone
 from sterna.replication.replica.head import (
-    MAX_REPAIR_COMMITS,
+    MAX_READ_COMMITS,
     OVERWRITING,
     OVERWRITTEN_BY,
     REGION,
@@ -50,7 +50,7 @@ class SnapshotResolver:
         self._files: OrderedDict[str, _SnapshotIds] = OrderedDict()
         self._commits = ReplicaHistory(context, lambda commit: commit, operations=True, max_commits=_MAX_OLDER_COMMITS)
         self._past = PastReplica(context)
-        self._repairs = ReplicaHistory(context, _repair_of, operations=False, max_commits=MAX_REPAIR_COMMITS)
+        self._repairs = ReplicaHistory(context, _repair_of, operations=False, max_commits=MAX_READ_COMMITS)
         self._lock = threading.Lock()
 
     def fix(self, question: Question) -> Question:
